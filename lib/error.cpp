@@ -1,0 +1,85 @@
+#include "lib/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace fathom {
+namespace {
+
+std::string full_text(const std::string& message, const Where& where, const std::string& hint) {
+  std::string text;
+  if (!where.file.empty()) text += where.line > 0 ? fmt::format("{}:{}: ", where.file, where.line) : where.file + ": ";
+  if (!where.key.empty()) text += fmt::format("{}: ", where.key);
+  text += message;
+  if (!hint.empty()) text += "\n  hint: " + hint;
+  return text;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kCondition: return 1;
+    case ErrorKind::kUsage: return 2;
+    case ErrorKind::kInput: return 3;
+    case ErrorKind::kEnvironment: return 4;
+    case ErrorKind::kInternal: return 70;
+  }
+  return 70;
+}
+
+Error::Error(ErrorKind kind, const std::string& message, Where where, std::string hint)
+    : std::runtime_error(full_text(message, where, hint)),
+      kind_(kind),
+      message_(message),
+      where_(std::move(where)),
+      hint_(std::move(hint)) {}
+
+void throw_input(const std::string& message, Where where, std::string hint) {
+  throw Error(ErrorKind::kInput, message, std::move(where), std::move(hint));
+}
+
+void throw_internal(const std::string& message) { throw Error(ErrorKind::kInternal, message); }
+
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.size() > 80) return {};  // a pasted blob is no typo, and the distance is quadratic
+  const size_t limit = std::max<size_t>(1, word.size() / 3);
+  std::string best;
+  size_t best_distance = limit + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string name_hint(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(word, candidates);
+  if (!nearest.empty()) return fmt::format("did you mean '{}'?", nearest);
+  std::string list;
+  for (size_t i = 0; i < candidates.size() && i < 12; ++i) list += (i ? ", " : "") + candidates[i];
+  if (candidates.size() > 12) list += ", ...";
+  return "known: " + list;
+}
+
+}  // namespace fathom
