@@ -1,0 +1,40 @@
+# What quickstart.sh and test.sh share; sourced, not run. Talk goes to stderr, so that stdout stays the table or ctest's lines.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+export LC_ALL=C.UTF-8
+jobs=${FATHOM_JOBS:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)}
+stage_number=0
+stage_name=start
+
+# stage NAME: announces the next of `stage_count` stages with the time since the start.
+stage() {
+  stage_number=$((stage_number + 1))
+  stage_name=$1
+  printf '== [%d/%d] %s (%d:%02d)\n' "$stage_number" "$stage_count" "$1" $((SECONDS / 60)) $((SECONDS % 60)) >&2
+}
+
+failed() {
+  echo "== failed in stage '$stage_name'; see the lines above" >&2
+}
+
+# build PRESET [TARGET...]: configures and builds quietly, shows the whole log of a step that fails. On a terminal ninja's
+# progress line is left visible.
+build() {
+  local preset=$1 log
+  shift
+  log=$(mktemp)
+  if ! cmake --preset "$preset" >"$log" 2>&1; then
+    cat "$log" >&2; rm -f "$log"
+    return 1
+  fi
+  grep '^-- fathom' "$log" >&2 || true
+  if [ -t 1 ]; then
+    rm -f "$log"
+    cmake --build --preset "$preset" -j "$jobs" ${@:+--target "$@"} >&2
+  elif ! cmake --build --preset "$preset" -j "$jobs" ${@:+--target "$@"} >"$log" 2>&1; then
+    grep -v '^\[[0-9]*/[0-9]*\]' "$log" | tail -n 100 >&2; rm -f "$log"
+    return 1
+  else
+    tail -n 1 "$log" >&2; rm -f "$log"
+  fi
+}
