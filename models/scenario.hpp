@@ -1,0 +1,57 @@
+// What is run: phase, batch, length, types and policies. Together with a Network it decides the op list completely.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/dtype.hpp"
+#include "lib/fraction.hpp"
+#include "lib/op.hpp"
+
+namespace fathom {
+
+enum class Phase : std::uint8_t { kTrain, kPrefill, kDecode, kGenerate };
+enum class LogitsKind : std::uint8_t { kAll, kLast, kNone };
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+enum class MlaStrategy : std::uint8_t { kNaive, kAbsorbed, kDecompress };
+
+struct Scenario {
+  Phase phase = Phase::kPrefill;
+  std::int64_t batch = 1;
+  std::int64_t length = 2048;   // new tokens per sequence (train, prefill); prompt tokens (generate)
+  std::int64_t past = 0;        // cached tokens before a chunk of prefill
+  std::int64_t context = 0;     // decode: keys visible to the new token, itself included
+  std::int64_t tokens = 0;      // generate: output tokens
+  DType dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
+  DType grad_dtype = DType::kF32;
+  LogitsKind logits = LogitsKind::kLast;
+  std::optional<RoutingRule> routing;     // default: top-k in train and prefill, threshold in decode and generate
+  std::optional<Fraction> participation;  // decode and threshold prefill: p; default: the declared capacity
+  Recompute recompute = Recompute::kNone;
+  MlaStrategy mla = MlaStrategy::kNaive;
+  bool full_mask = false;               // count the whole square instead of the causal triangle
+  std::int64_t kv_page = 1;             // cache rows per page
+  std::int64_t grad_accumulation = 1;   // micro-steps per optimizer step
+  bool optimizer = true;                // train: include gradient clipping and AdamW
+  bool write_cache = true;              // prefill: append keys and values to the cache
+
+  RoutingRule rule() const;
+};
+
+std::string_view phase_name(Phase phase);
+Phase parse_phase(std::string_view text);
+std::string_view logits_name(LogitsKind logits);
+LogitsKind parse_logits(std::string_view text);
+std::string_view routing_name(RoutingRule rule);
+RoutingRule parse_routing(std::string_view text);
+std::string_view recompute_name(Recompute recompute);
+Recompute parse_recompute(std::string_view text);
+
+// Throws Error(kInput) on sizes that are zero where they may not be, negative, or contradictory.
+void validate(const Scenario& scenario);
+
+}  // namespace fathom
