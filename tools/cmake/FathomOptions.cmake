@@ -14,9 +14,11 @@ if(FATHOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${FATHOM_CCACHE})
 endif()
 
+# GCC 12 warns falsely about std::string operator+ and insert (its bug 105651): -Wno-restrict there.
 add_library(fathom_warnings INTERFACE)
 target_compile_options(fathom_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${FATHOM_WERROR}>>:-Werror>)
 if(FATHOM_SANITIZE)
   add_compile_options(-fsanitize=${FATHOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
