@@ -17,19 +17,23 @@ std::string full_text(const std::string& message, const Where& where, const std:
   return text;
 }
 
+// Insertions, deletions, replacements and swaps of neighbours each cost 1 (optimal string alignment): swapped letters are
+// the commonest typo.
 size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before;  // row i - 2
+  std::vector<size_t> above(b.size() + 1);
+  std::iota(above.begin(), above.end(), size_t{0});
   std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
+    before = above;
+    above = row;
   }
-  return row[b.size()];
+  return above[b.size()];
 }
 
 }  // namespace
