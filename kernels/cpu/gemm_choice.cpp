@@ -1,0 +1,51 @@
+#include <algorithm>
+
+#include "kernels/cpu/gemm.hpp"
+
+#if FATHOM_CPU
+
+namespace fathom::cpu {
+namespace {
+
+// bf16 products cost the same for 1..16 rows and then in steps: the library works in tiles of 16 rows and chooses bad row
+// blocks for counts such as 250 or 513 (up to twice the time of 256 and 512). Multiples of 32 lie on a smooth curve.
+std::int64_t pad(std::int64_t m) { return m <= 16 ? 16 : (m + 31) / 32 * 32; }
+
+std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
+  std::vector<std::int64_t> panels;
+  for (std::int64_t row = 0; row < rows; row += panel) panels.push_back(std::min(panel, rows - row));
+  return panels;
+}
+
+}  // namespace
+
+GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool has_amx) {
+  GemmChoice choice;
+  choice.convert = options.dtype == DType::kBF16 && !has_amx;
+  choice.padded_rows = shape.m;
+  if (shape.m == 0 || shape.n == 0 || shape.k == 0) return choice;
+  const bool amx = options.dtype == DType::kBF16 && has_amx;
+  const bool can_pad = options.pad_rows && !options.transpose_x;
+  if (amx && can_pad) choice.padded_rows = pad(shape.m);
+
+  choice.path = options.path;
+  if (choice.path == GemmPath::kAuto) {
+    choice.path = GemmPath::kMatmul;
+    if (!amx && !options.packed && shape.m >= 64) choice.path = GemmPath::kGemm;
+  }
+  if (amx || options.packed) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
+
+  std::int64_t panel = options.panel_rows > 0 ? options.panel_rows : choice.padded_rows;
+  if (options.panel_rows == 0 && amx && shape.k >= 1792 && shape.k != 2304 && !options.transpose_x) panel = 240;
+  choice.panels = cut(choice.padded_rows, panel);
+  // Without room to pad, the odd rows become a piece of their own, so that the rest keeps its speed.
+  if (amx && !can_pad && !options.transpose_x && shape.m > 32 && shape.m % 32 != 0 && options.panel_rows == 0) {
+    choice.panels = cut(shape.m / 32 * 32, panel);
+    choice.panels.push_back(shape.m % 32);
+  }
+  return choice;
+}
+
+}  // namespace fathom::cpu
+
+#endif
