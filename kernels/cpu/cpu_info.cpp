@@ -36,7 +36,8 @@ std::string read_line(const std::string& path) {
 std::int64_t parse_cache_size(const std::string& text) {
   std::size_t end = 0;
   std::int64_t value = 0;
-  while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) value = value * 10 + (text[end++] - '0');
+  while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])))
+    value = value * 10 + (text[end++] - '0');
   if (end < text.size() && text[end] == 'K') value <<= 10;
   if (end < text.size() && text[end] == 'M') value <<= 20;
   return value;
@@ -201,10 +202,14 @@ std::atomic<Isa> isa_cap{Isa::kAmx};
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kBase: return "base";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAmx: return "amx";
+    case Isa::kBase:
+      return "base";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -214,7 +219,9 @@ const CpuInfo& cpu_info() {
   return info;
 }
 
-Isa isa() { return std::min(cpu_info().isa, isa_cap.load(std::memory_order_relaxed)); }
+Isa isa() {
+  return std::min(cpu_info().isa, isa_cap.load(std::memory_order_relaxed));
+}
 
 void cap_isa(Isa level) {
 #if FATHOM_CPU && defined(__x86_64__)

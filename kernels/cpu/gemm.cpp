@@ -20,7 +20,9 @@ namespace {
 
 using dnnl::memory;
 
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+std::int64_t round_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
 
 const dnnl::engine& engine() {
   static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
@@ -104,7 +106,8 @@ struct GemmPlan::Impl {
 
   bool empty() const { return shape.m == 0 || shape.n == 0; }
 
-  // `w_requested`: the weights' layout to take; an empty descriptor means "plain" or, if packed, "the library's choice".
+  // `w_requested`: the weights' layout to take; an empty descriptor means "plain" or, if packed, "the library's
+  // choice".
   Piece make_piece(std::int64_t rows, const memory::desc& w_requested) const {
     const GemmOptions& o = options;
     const auto& [m, n, k] = shape;
@@ -125,9 +128,8 @@ struct GemmPlan::Impl {
       const auto desc = o.bias ? dnnl::matmul::desc(x, w_requested, bias, y) : dnnl::matmul::desc(x, w_requested, y);
       pd = dnnl::matmul::primitive_desc(desc, attr, engine());
     } catch (const dnnl::error& e) {
-      throw Error(ErrorKind::kEnvironment,
-                  fmt::format("oneDNN has no matmul for m={} n={} k={} {} -> {} ({})", rows, n, k, dtype_name(type),
-                              dtype_name(out_type), e.what()));
+      throw Error(ErrorKind::kEnvironment, fmt::format("oneDNN has no matmul for m={} n={} k={} {} -> {} ({})", rows, n,
+                                                       k, dtype_name(type), dtype_name(out_type), e.what()));
     }
     Piece p;
     p.rows = rows;
@@ -187,8 +189,8 @@ struct GemmPlan::Impl {
     std::int64_t row = 0;
     for (const std::int64_t rows : choice.panels) {
       const auto status = dnnl_sgemm(o.transpose_x ? 'T' : 'N', o.transpose_w ? 'T' : 'N', rows, n, k, 1.0f,
-                                     x + row * (o.transpose_x ? 1 : k), o.transpose_x ? m : k, w,
-                                     o.transpose_w ? k : n, beta, y + row * n, n);
+                                     x + row * (o.transpose_x ? 1 : k), o.transpose_x ? m : k, w, o.transpose_w ? k : n,
+                                     beta, y + row * n, n);
       if (status != dnnl_success) throw_internal(fmt::format("oneDNN sgemm failed with status {}", int(status)));
       row += rows;
     }
@@ -279,12 +281,24 @@ GemmPlan::~GemmPlan() = default;
 GemmPlan::GemmPlan(GemmPlan&&) noexcept = default;
 GemmPlan& GemmPlan::operator=(GemmPlan&&) noexcept = default;
 
-const GemmShape& GemmPlan::shape() const { return impl_->shape; }
-const GemmOptions& GemmPlan::options() const { return impl_->options; }
-std::int64_t GemmPlan::padded_rows() const { return impl_->choice.padded_rows; }
-std::int64_t GemmPlan::scratch_bytes() const { return impl_->total_scratch; }
-std::string GemmPlan::impl() const { return impl_->name; }
-std::int64_t GemmPlan::useful_flops() const { return 2 * impl_->shape.m * impl_->shape.n * impl_->shape.k; }
+const GemmShape& GemmPlan::shape() const {
+  return impl_->shape;
+}
+const GemmOptions& GemmPlan::options() const {
+  return impl_->options;
+}
+std::int64_t GemmPlan::padded_rows() const {
+  return impl_->choice.padded_rows;
+}
+std::int64_t GemmPlan::scratch_bytes() const {
+  return impl_->total_scratch;
+}
+std::string GemmPlan::impl() const {
+  return impl_->name;
+}
+std::int64_t GemmPlan::useful_flops() const {
+  return 2 * impl_->shape.m * impl_->shape.n * impl_->shape.k;
+}
 std::int64_t GemmPlan::executed_flops() const {
   return 2 * impl_->choice.padded_rows * impl_->shape.n * impl_->shape.k;
 }
@@ -328,7 +342,8 @@ GemmCache::GemmCache(std::int64_t max_rows, std::int64_t n, std::int64_t k, cons
   // The plan of the most rows decides the packed layout; it is made first and stands last.
   plans_.reserve(steps_.size());
   GemmPlan largest({steps_.back(), n, k}, options);
-  for (std::size_t i = 0; i + 1 < steps_.size(); ++i) plans_.emplace_back(GemmShape{steps_[i], n, k}, options, &largest);
+  for (std::size_t i = 0; i + 1 < steps_.size(); ++i)
+    plans_.emplace_back(GemmShape{steps_[i], n, k}, options, &largest);
   plans_.push_back(std::move(largest));
 }
 
@@ -338,7 +353,9 @@ const GemmPlan& GemmCache::plan(std::int64_t rows) const {
   return plans_[static_cast<std::size_t>(found - steps_.begin())];
 }
 
-std::int64_t GemmCache::padded_rows() const { return plans_.back().padded_rows(); }
+std::int64_t GemmCache::padded_rows() const {
+  return plans_.back().padded_rows();
+}
 
 std::int64_t GemmCache::scratch_bytes() const {
   std::int64_t most = 0;

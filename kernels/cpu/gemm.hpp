@@ -26,11 +26,12 @@ struct GemmShape {
   std::int64_t k = 0;
 };
 
-// Code paths. kAuto picks by the measured rules; the others exist for tests and for the benchmark that justifies the rules.
+// Code paths. kAuto picks by the measured rules; the others exist for tests and for the benchmark that justifies the
+// rules.
 enum class GemmPath : std::uint8_t {
   kAuto,
-  kMatmul,    // oneDNN matmul primitive on row panels (one panel: the whole product)
-  kGemm,      // oneDNN sgemm (f32, plain weights), whole or in row panels
+  kMatmul,  // oneDNN matmul primitive on row panels (one panel: the whole product)
+  kGemm,    // oneDNN sgemm (f32, plain weights), whole or in row panels
 };
 
 struct GemmOptions {
@@ -50,18 +51,18 @@ struct GemmOptions {
 // Which path a shape takes, and in which pieces. Pure; unit-tested.
 struct GemmChoice {
   GemmPath path = GemmPath::kMatmul;
-  std::int64_t padded_rows = 0;           // rows executed, >= m
-  std::vector<std::int64_t> panels;       // rows per call; sums to padded_rows
-  bool convert = false;                   // bf16 computed in f32, because this CPU has no AMX
+  std::int64_t padded_rows = 0;      // rows executed, >= m
+  std::vector<std::int64_t> panels;  // rows per call; sums to padded_rows
+  bool convert = false;              // bf16 computed in f32, because this CPU has no AMX
 };
 GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool has_amx);
 
 // One product, ready to run. Holds library objects whose operand addresses change per run: one run at a time per plan.
 class GemmPlan {
  public:
-  // Throws an input Error for an impossible request (negative size, dtype), an environment Error when oneDNN cannot create
-  // it. m, n or k of 0 are legal. With `layout` the weights take that plan's packed layout, so that plans of several row
-  // counts share one packed copy (same n, k and options).
+  // Throws an input Error for an impossible request (negative size, dtype), an environment Error when oneDNN cannot
+  // create it. m, n or k of 0 are legal. With `layout` the weights take that plan's packed layout, so that plans of
+  // several row counts share one packed copy (same n, k and options).
   GemmPlan(const GemmShape& shape, const GemmOptions& options, const GemmPlan* layout = nullptr);
   ~GemmPlan();
   GemmPlan(GemmPlan&&) noexcept;
@@ -69,20 +70,20 @@ class GemmPlan {
 
   const GemmShape& shape() const;
   const GemmOptions& options() const;
-  // Rows that X and Y must have room for. Rows past m are read and overwritten, but never influence rows below m; give them
-  // finite, normal numbers (zeros), or f32 arithmetic on stale denormals may take a slow path of the CPU.
+  // Rows that X and Y must have room for. Rows past m are read and overwritten, but never influence rows below m; give
+  // them finite, normal numbers (zeros), or f32 arithmetic on stale denormals may take a slow path of the CPU.
   std::int64_t padded_rows() const;
 
-  // Bytes of the packed weights (0 where options.packed is off) and their layout from the plain W. pack() uses the plan's
-  // threads; it may be called again after W changed.
+  // Bytes of the packed weights (0 where options.packed is off) and their layout from the plain W. pack() uses the
+  // plan's threads; it may be called again after W changed.
   std::int64_t packed_bytes() const;
   void pack(const void* w, void* packed) const;
 
   // Bytes run() needs at `scratch`, 64-byte aligned; may be 0.
   std::int64_t scratch_bytes() const;
 
-  // Computes. w: packed weights when options.packed, else plain ones. bias: f32[n] when options.bias. Reads and writes rows
-  // 0 .. padded_rows()-1 of X and Y and nothing beyond.
+  // Computes. w: packed weights when options.packed, else plain ones. bias: f32[n] when options.bias. Reads and writes
+  // rows 0 .. padded_rows()-1 of X and Y and nothing beyond.
   void run(const void* x, const void* w, void* y, void* scratch, const float* bias = nullptr) const;
 
   // What executes, for the record: oneDNN's implementation name, "sgemm", with "f32 instead of bf16: no AMX" where so.
@@ -97,8 +98,8 @@ class GemmPlan {
   std::unique_ptr<Impl> impl_;
 };
 
-// Plans for rows known only at run time (a routed block): one per padded row count up to max_rows, made up front, all on
-// one packed copy of the weights. Row counts step by `row_step`.
+// Plans for rows known only at run time (a routed block): one per padded row count up to max_rows, made up front, all
+// on one packed copy of the weights. Row counts step by `row_step`.
 class GemmCache {
  public:
   // Plans for every count in row_step, 2 row_step, ... covering max_rows rows. threads etc. as in options.

@@ -7,9 +7,12 @@
 namespace fathom::cpu {
 namespace {
 
-// bf16 products cost the same for 1..16 rows and then in steps: the library works in tiles of 16 rows and chooses bad row
-// blocks for counts such as 250 or 513 (up to twice the time of 256 and 512). Multiples of 32 lie on a smooth curve.
-std::int64_t pad(std::int64_t m) { return m <= 16 ? 16 : (m + 31) / 32 * 32; }
+// bf16 products cost the same for 1..16 rows and then in steps: the library works in tiles of 16 rows and chooses bad
+// row blocks for counts such as 250 or 513 (up to twice the time of 256 and 512). Multiples of 32 lie on a smooth
+// curve.
+std::int64_t pad(std::int64_t m) {
+  return m <= 16 ? 16 : (m + 31) / 32 * 32;
+}
 
 std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
   std::vector<std::int64_t> panels;

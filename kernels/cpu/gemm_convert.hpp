@@ -1,5 +1,5 @@
-// Element passes around a library product: bf16 <-> f32 for CPUs whose bf16 products would be slower than f32 ones, and the
-// bias that oneDNN's sgemm cannot add itself.
+// Element passes around a library product: bf16 <-> f32 for CPUs whose bf16 products would be slower than f32 ones, and
+// the bias that oneDNN's sgemm cannot add itself.
 #pragma once
 
 #include <cstdint>

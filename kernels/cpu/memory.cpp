@@ -77,8 +77,8 @@ Buffer::Buffer(std::int64_t bytes, int threads) {
   mapped_ = size;
   madvise(data_, static_cast<std::size_t>(mapped_), MADV_HUGEPAGE);  // a wish: small pages work too
 
-  // Whole huge pages per thread, since a huge page is placed by whoever touches it first. The step stays at 4 KiB because
-  // the wish may have been refused.
+  // Whole huge pages per thread, since a huge page is placed by whoever touches it first. The step stays at 4 KiB
+  // because the wish may have been refused.
   char* const base = static_cast<char*>(data_);
   const std::int64_t pages = mapped_ / kHugePageBytes;
   const int team = static_cast<int>(std::clamp<std::int64_t>(threads, 1, pages));
@@ -93,7 +93,9 @@ Buffer::Buffer(std::int64_t bytes, int threads) {
   }
 }
 
-Buffer::~Buffer() { release(); }
+Buffer::~Buffer() {
+  release();
+}
 
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),

@@ -1,5 +1,5 @@
-// Memory for operands: aligned to 2 MiB, on huge pages where the system allows, first touched by the threads that will use
-// it (so that on a machine with several memory nodes it lies near them).
+// Memory for operands: aligned to 2 MiB, on huge pages where the system allows, first touched by the threads that will
+// use it (so that on a machine with several memory nodes it lies near them).
 //
 // 4 KiB pages cost 10-15 % of streaming bandwidth, and they make times depend on how fragmented the machine is.
 #pragma once
@@ -16,8 +16,8 @@ class Buffer {
  public:
   Buffer() = default;
   // Reserves `bytes` and touches every page from `threads` OpenMP threads, thread i the i-th contiguous share.
-  // Throws an environment Error that names the number of bytes when the system cannot give them, also when they exceed the
-  // memory that is free now (touching more would end in the kernel's out-of-memory killer, not in an error).
+  // Throws an environment Error that names the number of bytes when the system cannot give them, also when they exceed
+  // the memory that is free now (touching more would end in the kernel's out-of-memory killer, not in an error).
   explicit Buffer(std::int64_t bytes, int threads = 1);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -47,8 +47,8 @@ class Buffer {
   std::int64_t mapped_ = 0;  // bytes of the mapping, a multiple of the huge page
 };
 
-// Memory the process could still take, in bytes: the smaller of what the kernel calls available and what its control group
-// leaves. -1 where neither is known.
+// Memory the process could still take, in bytes: the smaller of what the kernel calls available and what its control
+// group leaves. -1 where neither is known.
 std::int64_t available_memory();
 
 }  // namespace fathom::cpu

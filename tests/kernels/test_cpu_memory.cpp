@@ -59,7 +59,9 @@ TEST_CASE("the CPU description is consistent") {
   CHECK(info.cores >= 1);
   CHECK(info.cores <= static_cast<int>(info.cpus.size()));
   CHECK(isa() <= info.isa);
-  const auto has = [&](const std::string& flag) { return (" " + info.flags + " ").find(" " + flag + " ") != std::string::npos; };
+  const auto has = [&](const std::string& flag) {
+    return (" " + info.flags + " ").find(" " + flag + " ") != std::string::npos;
+  };
   if (info.isa >= Isa::kAvx2) CHECK((has("avx2") && has("fma")));
   if (info.isa >= Isa::kAvx512) CHECK((has("avx512f") && has("avx512bw")));
   if (info.isa == Isa::kAmx) CHECK((has("amx_bf16") && info.avx512_bf16));

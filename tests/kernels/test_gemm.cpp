@@ -66,14 +66,14 @@ struct Scratch {
 // Tolerance: f32 sums of k products err by at most about k eps sum|x w|; eps = 2^-24 and |x|,|w| <= 1 give
 // k^2 2^-24 / 4 at the very worst and sqrt(k) eps typically; 2e-6 sqrt(k) + 1e-6 is generous for the latter. bf16
 // operands are exact in the reference (it reads the rounded values), products are exact in f32, so the same bound holds
-// for an f32 result; a bf16 result adds half an ulp, 2^-9 relative.
+// for an f32 result; a bf16 result adds half an ulp, 2^-8 relative (8 significant bits).
 void check_plan(const GemmPlan& plan, std::uint32_t seed, const GemmPlan* packer = nullptr) {
   const auto [m, n, k] = plan.shape();
   const GemmOptions& o = plan.options();
   const std::int64_t rows = plan.padded_rows();
-  INFO("m=" << m << " n=" << n << " k=" << k << " " << dtype_name(o.dtype) << "->" << dtype_name(o.out) << " tx="
-            << o.transpose_x << " tw=" << o.transpose_w << " acc=" << o.accumulate << " bias=" << o.bias << " packed="
-            << o.packed << " threads=" << o.threads << " padded=" << rows << " impl=" << plan.impl());
+  INFO("m=" << m << " n=" << n << " k=" << k << " " << dtype_name(o.dtype) << "->" << dtype_name(o.out)
+            << " tx=" << o.transpose_x << " tw=" << o.transpose_w << " acc=" << o.accumulate << " bias=" << o.bias
+            << " packed=" << o.packed << " threads=" << o.threads << " padded=" << rows << " impl=" << plan.impl());
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
   Operand x(rows * k, o.dtype), w(k * n, o.dtype), y(rows * n, o.out), bias(n, DType::kF32);
@@ -85,13 +85,19 @@ void check_plan(const GemmPlan& plan, std::uint32_t seed, const GemmPlan* packer
   for (std::int64_t i = 0; i < rows * n; ++i) y.set(i, uniform(random));
   for (std::int64_t i = 0; i < n; ++i) bias.set(i, uniform(random));
 
+  // X as [m, k] and W as [n, k] in double, so that the naive loop stays a plain dot product.
+  std::vector<double> xd(static_cast<std::size_t>(m * k)), wd(static_cast<std::size_t>(n * k));
+  for (std::int64_t r = 0; r < m; ++r) {
+    for (std::int64_t i = 0; i < k; ++i) xd[size_t(r * k + i)] = x.get(o.transpose_x ? i * m + r : r * k + i);
+  }
+  for (std::int64_t c = 0; c < n; ++c) {
+    for (std::int64_t i = 0; i < k; ++i) wd[size_t(c * k + i)] = w.get(o.transpose_w ? c * k + i : i * n + c);
+  }
   std::vector<double> expected(static_cast<std::size_t>(m * n));
   for (std::int64_t r = 0; r < m; ++r) {
     for (std::int64_t c = 0; c < n; ++c) {
       double sum = (o.accumulate ? y.get(r * n + c) : 0.0f) + (o.bias ? double(bias.get(c)) : 0.0);
-      for (std::int64_t i = 0; i < k; ++i) {
-        sum += double(x.get(o.transpose_x ? i * m + r : r * k + i)) * w.get(o.transpose_w ? c * k + i : i * n + c);
-      }
+      for (std::int64_t i = 0; i < k; ++i) sum += xd[size_t(r * k + i)] * wd[size_t(c * k + i)];
       expected[static_cast<std::size_t>(r * n + c)] = sum;
     }
   }
@@ -106,7 +112,7 @@ void check_plan(const GemmPlan& plan, std::uint32_t seed, const GemmPlan* packer
   plan.run(x.data(), weights, y.data(), scratch.data(), o.bias ? static_cast<float*>(bias.data()) : nullptr);
 
   const double absolute = 2e-6 * std::sqrt(double(k)) + 1e-6;
-  const double relative = o.out == DType::kBF16 ? 1.0 / 512 : 0.0;
+  const double relative = o.out == DType::kBF16 ? 1.0 / 256 : 0.0;
   std::int64_t wrong = 0;
   double worst = 0;
   for (std::int64_t i = 0; i < m * n; ++i) {
@@ -123,16 +129,17 @@ void check_plan(const GemmPlan& plan, std::uint32_t seed, const GemmPlan* packer
   CHECK(bias.guards_intact());
 }
 
-const GemmShape kShapes[] = {{0, 5, 3},  {3, 0, 5},   {3, 5, 0},    {1, 1, 1},     {1, 64, 64},  {2, 17, 33},
-                             {7, 48, 5}, {16, 96, 32}, {17, 31, 65}, {33, 128, 127}, {64, 64, 64}, {65, 100, 70},
-                             {250, 72, 40}, {300, 40, 1800}};
+const GemmShape kShapes[] = {{0, 5, 3},    {3, 0, 5},     {3, 5, 0},     {1, 1, 1},      {1, 64, 64},
+                             {2, 17, 33},  {7, 48, 5},    {16, 96, 32},  {17, 31, 65},   {33, 128, 127},
+                             {64, 64, 64}, {65, 100, 70}, {250, 72, 40}, {300, 40, 1800}};
 
 }  // namespace
 
 TEST_CASE("every combination of options over a table of shapes") {
   std::uint32_t seed = 1;
   for (const GemmShape& shape : kShapes) {
-    for (int bits = 0; bits < 64; ++bits) {
+    // The large shape is there for its k: every fifth combination is enough.
+    for (int bits = 0; bits<64; bits += shape.k> 1000 ? 5 : 1) {
       for (const auto& [in, out] : {std::pair{DType::kF32, DType::kF32}, std::pair{DType::kBF16, DType::kBF16},
                                     std::pair{DType::kBF16, DType::kF32}}) {
         GemmOptions o;
