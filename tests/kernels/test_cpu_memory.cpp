@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "catch2/catch.hpp"
+#include <catch2/catch.hpp>
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "lib/error.hpp"

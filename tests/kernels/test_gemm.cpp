@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "catch2/catch.hpp"
+#include <catch2/catch.hpp>
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "lib/error.hpp"
