@@ -1,0 +1,185 @@
+// Activations, sums, scales, conversions and column sums. Included by the twins only.
+
+// Standard normal distribution function through erfc's Chebyshev fit (relative error below 1.2e-7 before f32 rounding;
+// Press et al., Numerical Recipes, section 6.2), so that the negative tail keeps relative accuracy.
+inline vf normal_cdf(vf x) {
+  const vf z = as_float(as_bits(x) & 0x7fffffffu) * splat(0.70710678f);
+  const vf t = splat(1.0f) / fma(z, splat(0.5f), splat(1.0f));
+  constexpr float c[10] = {-1.26551223f, 1.00002368f,  0.37409196f, 0.09678418f,  -0.18628806f,
+                           0.27886807f,  -1.13520398f, 1.48851587f, -0.82215223f, 0.17087277f};
+  vf p = splat(c[9]);
+  for (int i = 8; i >= 0; --i) p = fma(p, t, splat(c[i]));
+  const vf tail = splat(0.5f) * t * exp(fma(-z, z, p));
+  return x < vf{} ? tail : splat(1.0f) - tail;
+}
+
+template <ActivationKind kind>
+struct ActivationOf {
+  static vf value(vf x) {
+    if constexpr (kind == ActivationKind::kGeluTanh) {
+      // 0.5 x (1 + tanh u) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)
+      const vf u2 = x * fma(x * x, splat(0.07135481283f), splat(1.5957691216f));
+      return x * sigmoid(u2);
+    } else if constexpr (kind == ActivationKind::kGeluErf) {
+      return x * normal_cdf(x);
+    } else if constexpr (kind == ActivationKind::kSilu) {
+      return x * sigmoid(x);
+    } else if constexpr (kind == ActivationKind::kRelu) {
+      return x > vf{} ? x : vf{};
+    } else {
+      const vf r = x > vf{} ? x : vf{};
+      return r * r;
+    }
+  }
+  // Value and derivative together: they share the exponential.
+  static void both(vf x, vf& y, vf& d) {
+    if constexpr (kind == ActivationKind::kGeluTanh) {
+      const vf square = x * x;
+      const vf s = sigmoid(x * fma(square, splat(0.07135481283f), splat(1.5957691216f)));
+      const vf slope = fma(square, splat(3 * 0.07135481283f), splat(1.5957691216f));
+      y = x * s;
+      d = fma(y * (splat(1.0f) - s), slope, s);
+    } else if constexpr (kind == ActivationKind::kGeluErf) {
+      const vf p = normal_cdf(x);
+      y = x * p;
+      d = fma(x * splat(0.3989422804f), exp(x * x * splat(-0.5f)), p);
+    } else if constexpr (kind == ActivationKind::kSilu) {
+      const vf s = sigmoid(x);
+      y = x * s;
+      d = fma(y, splat(1.0f) - s, s);
+    } else if constexpr (kind == ActivationKind::kRelu) {
+      y = x > vf{} ? x : vf{};
+      d = x > vf{} ? splat(1.0f) : vf{};
+    } else {
+      const vf r = x > vf{} ? x : vf{};
+      y = r * r;
+      d = r + r;
+    }
+  }
+};
+
+template <class T, ActivationKind kind>
+void activation(const ActivationArgs& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* gate = static_cast<const T*>(a.gate) + row * a.gate_stride;
+    T* y = static_cast<T*>(a.y) + row * a.y_stride;
+    if (a.up) {
+      const T* up = static_cast<const T*>(a.up) + row * a.up_stride;
+      sweep(a.columns, [&](std::int64_t i, auto n) { store(y + i, ActivationOf<kind>::value(load(gate + i, n)) * load(up + i, n), n); });
+    } else {
+      sweep(a.columns, [&](std::int64_t i, auto n) { store(y + i, ActivationOf<kind>::value(load(gate + i, n)), n); });
+    }
+  }
+}
+
+template <class T, ActivationKind kind>
+void activation_grad(const ActivationGradArgs& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* gate = static_cast<const T*>(a.gate) + row * a.gate_stride;
+    const T* dy = static_cast<const T*>(a.dy) + row * a.dy_stride;
+    T* dgate = static_cast<T*>(a.dgate) + row * a.dgate_stride;
+    if (a.up) {
+      const T* up = static_cast<const T*>(a.up) + row * a.up_stride;
+      T* dup = static_cast<T*>(a.dup) + row * a.dup_stride;
+      sweep(a.columns, [&](std::int64_t i, auto n) {
+        vf y, d;
+        ActivationOf<kind>::both(load(gate + i, n), y, d);
+        const vf g = load(dy + i, n);
+        const vf u = load(up + i, n);
+        store(dup + i, g * y, n);
+        store(dgate + i, g * u * d, n);
+      });
+    } else {
+      sweep(a.columns, [&](std::int64_t i, auto n) {
+        vf y, d;
+        ActivationOf<kind>::both(load(gate + i, n), y, d);
+        store(dgate + i, load(dy + i, n) * d, n);
+      });
+    }
+  }
+}
+
+template <class T>
+void add(const void* a, const void* b, void* y, std::int64_t begin, std::int64_t end) {
+  const T* p = static_cast<const T*>(a) + begin;
+  const T* q = static_cast<const T*>(b) + begin;
+  T* out = static_cast<T*>(y) + begin;
+  sweep(end - begin, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) + load(q + i, n), n); });
+}
+
+template <class T>
+void add_row(const void* x, const void* row, void* y, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const T* bias = static_cast<const T*>(row);
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* p = static_cast<const T*>(x) + r * width;
+    T* out = static_cast<T*>(y) + r * width;
+    sweep(width, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) + load(bias + i, n), n); });
+  }
+}
+
+template <class T>
+void scale(const void* x, float factor, void* y, std::int64_t begin, std::int64_t end) {
+  const T* p = static_cast<const T*>(x) + begin;
+  T* out = static_cast<T*>(y) + begin;
+  const vf f = splat(factor);
+  sweep(end - begin, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) * f, n); });
+}
+
+// f32 sums of 4096 elements, added up in f64.
+template <class T>
+double sum_squares(const void* x, std::int64_t begin, std::int64_t end) {
+  const T* p = static_cast<const T*>(x);
+  double total = 0;
+  for (std::int64_t i = begin; i < end; i += 4096) {
+    const std::int64_t count = end - i < 4096 ? end - i : 4096;
+    total += sum_over(count, [&](std::int64_t j, vf acc, auto n) {
+      const vf v = load(p + i + j, n);
+      return fma(v, v, acc);
+    });
+  }
+  return total;
+}
+
+void to_bf16(const float* x, bf16* y, std::int64_t begin, std::int64_t end) {
+  sweep(end - begin, [&](std::int64_t i, auto n) { store(y + begin + i, load(x + begin + i, n), n); });
+}
+void to_f32(const bf16* x, float* y, std::int64_t begin, std::int64_t end) {
+  sweep(end - begin, [&](std::int64_t i, auto n) { store(y + begin + i, load(x + begin + i, n), n); });
+}
+
+// Four rows per pass over the sums, which stay in L1.
+template <class T>
+void column_sums(const void* x, const float* factor, float* sums, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const auto f = [&](std::int64_t row) { return splat(factor ? factor[row] : 1.0f); };
+  std::int64_t row = begin;
+  for (; row + 4 <= end; row += 4) {
+    const T* p = static_cast<const T*>(x) + row * width;
+    const vf f0 = f(row), f1 = f(row + 1), f2 = f(row + 2), f3 = f(row + 3);
+    sweep(width, [&](std::int64_t i, auto n) {
+      vf acc = load(sums + i, n);
+      acc = fma(f0, load(p + i, n), acc);
+      acc = fma(f1, load(p + width + i, n), acc);
+      acc = fma(f2, load(p + 2 * width + i, n), acc);
+      acc = fma(f3, load(p + 3 * width + i, n), acc);
+      store(sums + i, acc, n);
+    });
+  }
+  for (; row < end; ++row) {
+    const T* p = static_cast<const T*>(x) + row * width;
+    const vf f0 = f(row);
+    sweep(width, [&](std::int64_t i, auto n) { store(sums + i, fma(f0, load(p + i, n), load(sums + i, n)), n); });
+  }
+}
+
+template <class T>
+void reduce_parts(const float* partial, std::int64_t parts, void* out, std::int64_t width, bool accumulate, std::int64_t begin,
+                  std::int64_t end) {
+  T* y = static_cast<T*>(out) + begin;
+  const float* p = partial + begin;
+  sweep(end - begin, [&](std::int64_t i, auto n) {
+    vf acc = {};
+    for (std::int64_t part = 0; part < parts; ++part) acc = acc + load(p + part * width + i, n);
+    if (accumulate) acc = acc + load(y + i, n);
+    store(y + i, acc, n);
+  });
+}

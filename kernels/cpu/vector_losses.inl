@@ -1,0 +1,128 @@
+// Cross-entropy, softmax, binary cross-entropy, argmax. Included by the twins only.
+
+// log(1 + e) for 0 <= e <= 1: 2 atanh(s), s = e / (2 + e) <= 1/3, by its odd series (truncation below 1e-8).
+inline vf log1p_unit(vf e) {
+  const vf s = e / (splat(2.0f) + e);
+  const vf q = s * s;
+  vf p = splat(1.0f / 15);
+  p = fma(p, q, splat(1.0f / 13));
+  p = fma(p, q, splat(1.0f / 11));
+  p = fma(p, q, splat(1.0f / 9));
+  p = fma(p, q, splat(1.0f / 7));
+  p = fma(p, q, splat(1.0f / 5));
+  p = fma(p, q, splat(1.0f / 3));
+  p = fma(p, q, splat(1.0f));
+  return splat(2.0f) * s * p;
+}
+
+// BCE(sigma(r), z) = max(r, 0) - r z + log(1 + e^-|r|); its derivative sigma(r) - z. Returns the sum, unweighted.
+double bce(const float* logits, const std::uint8_t* targets, std::int64_t count, float weight, float* grad, bool accumulate) {
+  double total = 0;
+  for (std::int64_t begin = 0; begin < count; begin += 1024) {
+    const std::int64_t block = count - begin < 1024 ? count - begin : 1024;
+    total += sum_over(block, [&](std::int64_t at, vf acc, auto n) {
+      const std::int64_t i = begin + at;
+      const vf r = load(logits + i, n);
+      vf z = {};
+      const int lanes = static_cast<int>(count - i < kLanes ? count - i : kLanes);
+      for (int j = 0; j < lanes; ++j) z[j] = targets[i + j] != 0 ? 1.0f : 0.0f;
+      const vf e = exp(-as_float(as_bits(r) & 0x7fffffffu));
+      if (grad) {
+        const vf s = splat(1.0f) / (splat(1.0f) + e);
+        vf d = ((r < vf{} ? e * s : s) - z) * splat(weight);
+        if (accumulate) d = d + load(grad + i, n);
+        store(grad + i, d, n);
+      }
+      const vf term = (r > vf{} ? r : vf{}) - r * z + log1p_unit(e);
+      return acc + keep(term, n, vf{});
+    });
+  }
+  return total;
+}
+
+void softmax_row(const float* x, float* y, std::int64_t count, float inverse_temperature) {
+  vf top = splat(-__builtin_inff());
+  sweep(count, [&](std::int64_t i, auto n) { top = max(top, keep(load(x + i, n), n, splat(-__builtin_inff()))); });
+  const vf maximum = splat(max_lane(top));
+  const vf factor = splat(inverse_temperature);
+  float total = sum_over(count, [&](std::int64_t i, vf acc, auto n) {
+    const vf e = exp((load(x + i, n) - maximum) * factor);
+    store(y + i, e, n);
+    return acc + keep(e, n, vf{});
+  });
+  const vf inverse = splat(1.0f / total);
+  sweep(count, [&](std::int64_t i, auto n) { store(y + i, load(y + i, n) * inverse, n); });
+}
+
+// One pass over memory: blocks of 1024 elements are maximised and then exponentiated while in L1, the running sum being rescaled
+// when the maximum grows.
+template <class T>
+void row_log_sum(const void* row, std::int64_t count, float* maximum, float* total) {
+  const T* x = static_cast<const T*>(row);
+  const float lowest = -__builtin_inff();
+  float best = lowest;
+  double running = 0;
+  for (std::int64_t begin = 0; begin < count; begin += 1024) {
+    const std::int64_t block = count - begin < 1024 ? count - begin : 1024;
+    const T* p = x + begin;
+    vf top[4];
+    for (vf& t : top) t = splat(lowest);
+    std::int64_t i = 0;
+    for (; i + 4 * kLanes <= block; i += 4 * kLanes) {
+      for (int j = 0; j < 4; ++j) top[j] = max(load(p + i + j * kLanes, Full{}), top[j]);
+    }
+    for (; i + kLanes <= block; i += kLanes) top[0] = max(load(p + i, Full{}), top[0]);
+    if (i < block) {
+      const Tail n{static_cast<int>(block - i)};
+      top[0] = max(keep(load(p + i, n), n, splat(lowest)), top[0]);
+    }
+    const float here = max_lane(max(max(top[0], top[1]), max(top[2], top[3])));
+    if (here > best) {
+      if (best > lowest) running *= exp(splat(best - here))[0];
+      best = here;
+    }
+    if (best == lowest) continue;  // only -infinity so far: nothing to add
+    const vf shift = splat(best);
+    running += sum_over(block, [&](std::int64_t at, vf acc, auto n) { return acc + keep(exp(load(p + at, n) - shift), n, vf{}); });
+  }
+  *maximum = best;
+  *total = static_cast<float>(running);
+}
+
+template <class T>
+void softmax_grad(void* row, std::int64_t count, float maximum, float inverse_sum, std::int64_t label, float factor) {
+  T* x = static_cast<T*>(row);
+  const vf shift = splat(maximum);
+  const vf f = splat(inverse_sum * factor);
+  const float at_label = exp(splat(static_cast<float>(x[label]) - maximum))[0] * inverse_sum - 1.0f;
+  sweep(count, [&](std::int64_t i, auto n) { store(x + i, exp(load(x + i, n) - shift) * f, n); });
+  x[label] = static_cast<T>(at_label * factor);
+}
+
+// First position of the largest element; -1 for an empty row or when there is a NaN.
+template <class T>
+std::int64_t argmax(const void* row, std::int64_t count) {
+  const T* x = static_cast<const T*>(row);
+  if (count <= 0) return -1;
+  const float lowest = -__builtin_inff();
+  vf top = splat(lowest);
+  vi unordered = {};
+  sweep(count, [&](std::int64_t i, auto n) {
+    const vf v = keep(load(x + i, n), n, splat(lowest));
+    top = max(v, top);
+    unordered |= v != v;
+  });
+  std::int32_t nan = 0;
+  for (int i = 0; i < kLanes; ++i) nan |= unordered[i];
+  if (nan) return -1;
+  const float best = max_lane(top);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const vi equal = load(x + i, Full{}) == best;
+    std::int32_t any = 0;
+    for (int j = 0; j < kLanes; ++j) any |= equal[j];
+    if (any) break;
+  }
+  while (static_cast<float>(x[i]) != best) ++i;
+  return i;
+}

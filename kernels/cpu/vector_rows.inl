@@ -1,0 +1,142 @@
+// Row movement: gather, weighted scatter-add, embedding, expert combine, router scores. Included by the twins only.
+// Rows are at least a few hundred bytes, so plain vector loops run at memory speed and need no prefetch beyond the hardware's,
+// except that the next row's address is irregular: its first lines are prefetched while the current row is moved.
+
+template <class T>
+inline void prefetch_row(const T* p, std::int64_t width) {
+  const char* bytes = reinterpret_cast<const char*>(p);
+  const std::int64_t limit = width * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < limit && i < 512; i += 64) __builtin_prefetch(bytes + i);
+}
+
+template <class T>
+void gather(const void* x, const std::int32_t* indices, void* y, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const T* source = static_cast<const T*>(x);
+  for (std::int64_t row = begin; row < end; ++row) {
+    if (row + 1 < end) prefetch_row(source + indices[row + 1] * width, width);
+    __builtin_memcpy(static_cast<T*>(y) + row * width, static_cast<const void*>(source + indices[row] * width),
+                     static_cast<std::size_t>(width) * sizeof(T));
+  }
+}
+
+template <class T>
+void scatter_add(const ScatterArgs& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t width = a.width;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* f = static_cast<const T*>(a.f) + row * width;
+    T* y = static_cast<T*>(a.y) + a.indices[row] * width;
+    if (row + 1 < end) prefetch_row(static_cast<const T*>(a.y) + a.indices[row + 1] * width, width);
+    const vf g = splat(a.scale ? a.scale[row] : 1.0f);
+    sweep(width, [&](std::int64_t i, auto n) { store(y + i, fma(g, load(f + i, n), load(y + i, n)), n); });
+  }
+}
+
+template <class T>
+void scatter_grad(const ScatterGradArgs& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t width = a.width;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* dy = static_cast<const T*>(a.dy) + a.indices[row] * width;
+    const T* f = static_cast<const T*>(a.f) + row * width;
+    T* df = static_cast<T*>(a.df) + row * width;
+    if (row + 1 < end) prefetch_row(static_cast<const T*>(a.dy) + a.indices[row + 1] * width, width);
+    const vf g = splat(a.gate[row]);
+    const float dot = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
+      const vf d = load(dy + i, n);
+      const vf next = fma(d, load(f + i, n), acc);
+      store(df + i, g * d, n);
+      return next;
+    });
+    a.dscore[row] = a.derivative[row] * dot;
+  }
+}
+
+template <class T>
+void embedding(const void* table, const std::int32_t* ids, const void* position_table, const std::int32_t* positions, void* y,
+               std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const T* source = static_cast<const T*>(table);
+  if (!position_table) return gather<T>(table, ids, y, width, begin, end);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* e = source + ids[row] * width;
+    const T* p = static_cast<const T*>(position_table) + positions[row] * width;
+    T* out = static_cast<T*>(y) + row * width;
+    if (row + 1 < end) prefetch_row(source + ids[row + 1] * width, width);
+    sweep(width, [&](std::int64_t i, auto n) { store(out + i, load(e + i, n) + load(p + i, n), n); });
+  }
+}
+
+// The low half of an order entry is the row; rows arrive ascending, and the f32 sum is rounded once.
+template <class T>
+void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, void* out, std::int64_t width) {
+  const T* source = static_cast<const T*>(dy);
+  T* y = static_cast<T*>(out);
+  sweep(width, [&](std::int64_t i, auto n) {
+    vf acc = {};
+    for (std::int64_t j = 0; j < count; ++j) acc = acc + load(source + static_cast<std::int64_t>(order[j] & 0xffffffffu) * width + i, n);
+    store(y + i, acc + load(y + i, n), n);
+  });
+}
+
+template <class T>
+void combine(const void* rows, const std::int32_t* slots, const float* weights, std::int64_t top_k, void* y, bool accumulate,
+             std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const T* source = static_cast<const T*>(rows);
+  for (std::int64_t token = begin; token < end; ++token) {
+    const std::int32_t* slot = slots + token * top_k;
+    const float* weight = weights ? weights + token * top_k : nullptr;
+    T* out = static_cast<T*>(y) + token * width;
+    sweep(width, [&](std::int64_t i, auto n) {
+      vf acc = {};
+      for (std::int64_t j = 0; j < top_k; ++j) {
+        if (slot[j] < 0) continue;
+        acc = fma(splat(weight ? weight[j] : 1.0f), load(source + slot[j] * width + i, n), acc);
+      }
+      if (accumulate) acc = acc + load(out + i, n);
+      store(out + i, acc, n);
+    });
+  }
+}
+
+template <class T>
+void combine_grad(const void* dy, const void* rows, const std::int32_t* slots, const float* weights, std::int64_t top_k, void* drows,
+                  float* dweights, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t token = begin; token < end; ++token) {
+    const T* g = static_cast<const T*>(dy) + token * width;
+    for (std::int64_t j = 0; j < top_k; ++j) {
+      const std::int64_t at = token * top_k + j;
+      if (slots[at] < 0) {
+        dweights[at] = 0;
+        continue;
+      }
+      const T* row = static_cast<const T*>(rows) + slots[at] * width;
+      T* out = static_cast<T*>(drows) + slots[at] * width;
+      const vf w = splat(weights[at]);
+      dweights[at] = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
+        const vf d = load(g + i, n);
+        const vf next = fma(d, load(row + i, n), acc);
+        store(out + i, w * d, n);
+        return next;
+      });
+    }
+  }
+}
+
+// One dot product per row, each with the same four accumulators whatever the range: r depends on neither threads nor batch.
+template <class T>
+void scores(const void* x, const void* w, float bias, float* r, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const T* weight = static_cast<const T*>(w);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* p = static_cast<const T*>(x) + row * width;
+    r[row] = bias + sum_over(width, [&](std::int64_t i, vf acc, auto n) { return fma(load(p + i, n), load(weight + i, n), acc); });
+  }
+}
+
+template <class T>
+void outer_add(const float* dr, const void* w, const std::int32_t* indices, void* dx, std::int64_t width, std::int64_t begin,
+               std::int64_t end) {
+  const T* weight = static_cast<const T*>(w);
+  for (std::int64_t row = begin; row < end; ++row) {
+    T* out = static_cast<T*>(dx) + (indices ? indices[row] : row) * width;
+    const vf d = splat(dr[row]);
+    sweep(width, [&](std::int64_t i, auto n) { store(out + i, fma(d, load(weight + i, n), load(out + i, n)), n); });
+  }
+}
