@@ -16,6 +16,8 @@ namespace fathom {
 
 enum class NormKind : std::uint8_t { kRms, kLayer };
 enum class PositionKind : std::uint8_t { kRope, kLearned, kNone };
+// Gains of the query/key norms: one vector for all heads (Qwen 3, Gemma 3), one per head (Cohere), or none (Llama 4).
+enum class QkGain : std::uint8_t { kShared, kPerHead, kNone };
 
 // Multi-head latent attention (DeepSeek). query_rank 0: queries are projected directly.
 struct Mla {
@@ -38,6 +40,7 @@ struct AttentionConfig {
   bool out_bias = false;
   bool qk_norm = false;           // RMS norm per query and key head
   bool qk_norm_full = false;      // one norm over the whole projected row (OLMo 2); excludes qk_norm
+  QkGain qk_gain = QkGain::kShared;  // gains of qk_norm
   bool sinks = false;             // one learned logit per head
   std::optional<Mla> mla;
   friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
@@ -56,7 +59,7 @@ struct MoeConfig {
   bool correction_bias = false;        // per-expert score correction (parameters only)
   std::int64_t noops = 0;              // integrated MoDE: extra outputs of cost 0
   Fraction noop_share{0, 1};           // share of assignments that go to no-ops (analytic expectation)
-  std::optional<Fraction> capacity;    // capacity factor: expert slots = round(cf * T * k / E); absent: dropless
+  std::optional<Fraction> capacity{};  // capacity factor: expert slots = round(cf * T * k / E); absent: dropless
   Rounding capacity_rounding = Rounding::kFloor;
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };
@@ -124,6 +127,7 @@ struct Lora {
 struct Network {
   std::string name;
   std::string source;             // file or preset it came from
+  std::string summary;            // one line for lists
   std::int64_t width = 0;
   std::int64_t vocab = 0;
   std::int64_t padded_vocab = 0;  // rows of the table and of the head as stored; 0: vocab
@@ -132,6 +136,7 @@ struct Network {
   double rope_base = 10000.0;
   NormKind norm = NormKind::kRms;
   bool norm_bias = true;          // LayerNorm only
+  bool norm_gain = true;          // false: norms without any parameter (OLMo 1); excludes norm_bias
   double norm_epsilon = 1e-5;
   bool embedding_norm = false;
   bool final_norm = true;
