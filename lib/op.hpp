@@ -119,7 +119,7 @@ struct Mask {
 
 // softmax(QK^T * scale + mask) V. One atomic op (fused kernels keep it atomic, so the count does too).
 // `pairs` counts visible (query, key) pairs of all sequences with all rows executed; `keys` the key rows read.
-// inputs: qkv [+ cache k, v][, positions][, lengths]; outputs: o[, lse].
+// inputs: qkv, positions | cached: qkv, positions, cache, counts[, indices]; outputs: o[, lse].
 struct Attention {
   Rows rows;                    // queries of all sequences
   std::int64_t sequences = 1;
@@ -144,7 +144,8 @@ struct Attention {
   }
 };
 
-// Appends the new keys and values to the cache. `width` = elements of K and V per row. inputs: qkv[, positions]; outputs: cache.
+// Appends the new keys and values to each sequence's list in the cache (ragged in routed blocks) and advances its count. `width` = elements of
+// K and V per row. inputs: qkv[, indices (which stream rows these are)]; outputs: cache, counts (per sequence, in place).
 struct KvAppend {
   Rows rows;
   std::int64_t width = 0;
@@ -276,14 +277,16 @@ struct RouterLoss {
 // dx (accumulated if `accumulate`) and dgain. inputs: x, gain, stats, dy; outputs: dx, dgain.
 struct RmsNormBackward {
   RmsNorm forward;
-  bool accumulate = false;
-  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate); }
+  bool accumulate = false;          // dx
+  bool accumulate_weights = false;  // dgain
+  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate), f("accumulate_weights", accumulate_weights); }
 };
 // inputs: x, gain, stats, dy; outputs: dx, dgain[, dbias].
 struct LayerNormBackward {
   LayerNorm forward;
-  bool accumulate = false;
-  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate); }
+  bool accumulate = false;          // dx
+  bool accumulate_weights = false;  // dgain, dbias
+  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate), f("accumulate_weights", accumulate_weights); }
 };
 // inputs: qkv, o, lse, do[, positions]; outputs: dqkv. 2x the forward's model FLOPs; a fused kernel also recomputes QK^T.
 struct AttentionBackward {
@@ -295,22 +298,29 @@ struct ActivationBackward {
   Activation forward;
   template <class F> void fields(F&& f) const { forward.fields(f); }
 };
-// df = g(r) * dy[indices]; dscore_i (+)= g'(r_i) <dy_i, f_i>. inputs: dy, f, indices, scores; outputs: df, dscores.
+// df = g(r) * dy[indices]; dscore_i (+)= g'(r_i) <dy_i, f_i> for selected rows. inputs: dy, f, indices, scores; outputs: df, dscores.
 struct ScatterAddBackward {
   ScatterAddRows forward;
-  template <class F> void fields(F&& f) const { forward.fields(f); }
+  bool accumulate = false;  // dscores already holds the auxiliary loss's gradient
+  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate); }
 };
 // dx[indices] += dy. inputs: dy, indices; outputs: dx (in place).
 struct GatherBackward {
   GatherRows forward;
   template <class F> void fields(F&& f) const { forward.fields(f); }
 };
-// dw += sum dr_i x_i over `weight_rows`; dx_i += dr_i w over `input_rows` (0: detached). inputs: x, w, dscores[, indices]; outputs: dw[, db], dx (in place).
+// dw (+)= sum dr_i x_i over `weight_rows`; dx_i += dr_i w over `input_rows` (0: detached). Rows that were not selected left the block
+// unchanged, so x is read from the block's *output* y for them and from the gathered copy xg for the selected ones: the input
+// stream need not be kept for the backward pass. With all rows (auxiliary loss) every row counts, else only the selected ones.
+// inputs: y, xg, w, dscores, indices; outputs: dw[, db], dx (in place).
 struct RouterScoreBackward {
   RouterScore forward;
   Rows weight_rows;
   Rows input_rows;
-  template <class F> void fields(F&& f) const { forward.fields(f), f("weight_rows", weight_rows), f("input_rows", input_rows); }
+  bool accumulate = false;  // dw
+  template <class F> void fields(F&& f) const {
+    forward.fields(f), f("weight_rows", weight_rows), f("input_rows", input_rows), f("accumulate", accumulate);
+  }
 };
 // inputs: weights, dweights, logits...; outputs: dlogits.
 struct ExpertSelectBackward {
@@ -329,22 +339,25 @@ struct ExpertDispatchBackward {
   bool accumulate = false;
   template <class F> void fields(F&& f) const { forward.fields(f), f("tokens", tokens), f("accumulate", accumulate); }
 };
-// dtable[token] += dx. inputs: tokens, dx[, positions]; outputs: dtable[, dposition table].
+// dtable[token] += dx, the tables being cleared first unless they `accumulate` (tied head: its dW came first).
+// inputs: tokens, dx[, positions]; outputs: dtable[, dposition table].
 struct EmbeddingBackward {
   Embedding forward;
-  template <class F> void fields(F&& f) const { forward.fields(f); }
+  bool accumulate = false;
+  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate); }
 };
 
 // ---- optimizer ----
 
-// Global gradient norm and clipping factor. inputs: all gradients; outputs: scale.
+// Sum of squares of one block's gradients, added to the step's total (the `first` op overwrites it). inputs: gradients; outputs: sum of squares.
 struct GradientNorm {
   std::int64_t params = 0;
+  bool first = false;
   DType grad = DType::kF32;
-  template <class F> void fields(F&& f) const { f("params", params), f("grad", grad); }
+  template <class F> void fields(F&& f) const { f("params", params), f("first", first), f("grad", grad); }
 };
-// One fused pass over `params` parameters with f32 moments (and an f32 master copy where weights are narrower).
-// inputs: weight, grad, m, v[, master], scale; outputs: weight, m, v[, master] (in place).
+// One fused pass over the `params` parameters of a block, with f32 moments (and an f32 master copy where weights are narrower); gradients are
+// scaled by min(1, clip / norm). inputs: sum of squares, then per tensor grad; outputs: per tensor weight, m, v[, master] (in place).
 struct AdamW {
   std::int64_t params = 0;
   DType weight = DType::kF32;

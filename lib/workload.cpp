@@ -113,7 +113,7 @@ OpId WorkloadBuilder::op(std::string leaf, Part part, Pass pass, OpSpec spec, st
   return OpId(static_cast<int>(workload_.ops_.size() - 1));
 }
 
-void WorkloadBuilder::step(int block, int layer, int weights) { workload_.program_.push_back(Step{block, layer, weights}); }
+void WorkloadBuilder::step(int block, int layer, int weights, int micro) { workload_.program_.push_back(Step{block, layer, weights, micro}); }
 
 Workload WorkloadBuilder::finish() {
   Workload& w = workload_;
@@ -140,7 +140,7 @@ Workload WorkloadBuilder::finish() {
       for (const Operand& operand : *operands) text.number(operand.tensor * 2 + operand.layer_offset);
   }
   for (const Block& block : w.blocks_) text.word(block.label), text.number(block.op_count);
-  for (const Step& step : w.program_) text.number(step.block), text.number(step.layer), text.number(step.weights);
+  for (const Step& step : w.program_) text.number(step.block), text.number(step.layer), text.number(step.weights), text.number(step.micro);
   w.fingerprint_ = text.hash();
   return std::move(workload_);
 }

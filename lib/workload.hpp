@@ -74,6 +74,7 @@ struct Step {
   int block = 0;
   int layer = 0;
   int weights = 0;  // weight set index (= layer unless weights are shared)
+  int micro = 0;    // micro-step of a training step with gradient accumulation; activations never outlive one
 };
 
 // One executed op: step and op within the workload.
@@ -143,7 +144,7 @@ class WorkloadBuilder {
   // Ops are added to the block that was begun last.
   int begin_block(std::string label, bool layered);
   OpId op(std::string leaf, Part part, Pass pass, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs);
-  void step(int block, int layer, int weights);
+  void step(int block, int layer, int weights, int micro = 0);
 
   // Checks that every op names tensors that exist and that every block is used, and seals the list.
   Workload finish();

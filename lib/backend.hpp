@@ -1,0 +1,88 @@
+// How an op list is executed: the interface that the reference, CPU, CUDA and fake backends implement.
+//
+// bind() allocates the planned arena, fills weights and inputs deterministically and creates whatever is needed so that run() allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/fill.hpp"
+#include "lib/plan.hpp"
+#include "lib/workload.hpp"
+
+namespace fathom {
+
+// Whether and why not. `reason` is a full sentence fragment for messages: "unsupported: <reason>".
+struct Support {
+  bool ok = true;
+  std::string reason;
+};
+
+struct BindOptions {
+  int threads = 0;                // 0: all cores the process may use
+  std::uint64_t seed = 1;
+  FillKind fill = FillKind::kTest;
+  double learning_rate = 3e-4;    // optimizer constants (train)
+  double clip = 1.0;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+  double norm_epsilon = 1e-5;
+};
+
+// Memory that a backend needs for a workload: the plan plus its own scratch (workspaces, packed weights beyond the plain size).
+struct BackendMemory {
+  MemoryPlan plan;
+  std::int64_t scratch = 0;
+  std::int64_t total() const { return plan.arena + scratch; }
+};
+
+// One bound workload. Not thread safe; one at a time per process for timing.
+class Execution {
+ public:
+  virtual ~Execution() = default;
+
+  virtual const Workload& workload() const = 0;
+  // The whole list, once, in program order. Allocates nothing after the first call.
+  virtual void run() = 0;
+  // One op of workload().instances(), in place, on whatever its operands hold.
+  virtual void run_instance(int instance) = 0;
+  // What the last run of this instance really processed.
+  virtual Executed executed(int instance) const = 0;
+  // Executed FLOPs including tile padding of the last run of this instance (>= the analytic count).
+  virtual Flops executed_flops(int instance) const = 0;
+
+  // Contents as f32 (integers converted), row-major, rows x cols of the tensor; for tests, traces and state hand-over.
+  virtual std::vector<float> read(const TensorInstance& instance) const = 0;
+  virtual void write(const TensorInstance& instance, std::span<const float> values) = 0;
+  // Restores weights, optimizer state, KV cache and inputs to what bind() made.
+  virtual void reset() = 0;
+
+  virtual std::int64_t allocated_bytes() const = 0;
+  // Which implementation runs this op ("brg:avx512_core_amx_bf16", "radix select, avx512"); recorded with measurements.
+  virtual std::string implementation(int op) const = 0;
+
+  // Same-class reference work for bracketed timing (NOTES: ABBA): runs a fixed kernel of the op's class lasting roughly `seconds`
+  // and at most a few milliseconds. Classes: see reference_class.
+  virtual void run_reference(int reference_class) = 0;
+  virtual int reference_class(int op) const = 0;
+  virtual std::vector<std::string> reference_classes() const = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;         // "cpu", "cuda", "reference", "fake"
+  virtual std::string description() const = 0;       // one line for `fathom list backends`
+  virtual Support available() const = 0;             // on this machine
+  virtual Support supports(const OpSpec& spec) const = 0;
+  virtual BackendMemory memory(const Workload& workload, const BindOptions& options) const = 0;
+  // Throws Error(kEnvironment) with the number of bytes when memory does not suffice, before allocating;
+  // Error(kInput) when an op is unsupported, naming the op and the reason.
+  virtual std::unique_ptr<Execution> bind(const Workload& workload, const BindOptions& options) const = 0;
+};
+
+}  // namespace fathom

@@ -1,0 +1,18 @@
+// Network + Scenario -> op list (Workload). The only place where ops are decided; everything else reads the list.
+//
+// Layers of one kind share one block of ops. Training is the same list continued: the forward emission records, for every op, how
+// its gradient is formed, and the backward block is that record played in reverse (models/tape.hpp).
+#pragma once
+
+#include "lib/workload.hpp"
+#include "models/network.hpp"
+#include "models/scenario.hpp"
+
+namespace fathom {
+
+// The op list of one step: a prefill, a decode step (one new token per sequence) or a training step. Phase generate is a
+// prefill followed by decode steps and has no single list: callers build both. Throws Error(kInput) on a network or scenario that contradicts
+// itself, or that asks for something the op list cannot express (with what and why).
+Workload build(const Network& network, const Scenario& scenario);
+
+}  // namespace fathom

@@ -1,0 +1,35 @@
+#include "models/pairs.hpp"
+
+#include <algorithm>
+
+namespace fathom {
+namespace {
+
+u128 triangle(std::int64_t n) { return product(n, n + 1) / 2; }
+
+// Pairs of the first n queries of a causal sequence.
+u128 prefix_pairs(const Mask& mask, std::int64_t n) {
+  if (mask.window > 0) {  // the first W queries grow, the others see W keys
+    const std::int64_t w = std::min(mask.window, n);
+    return product(w, n) - product(w, w - 1 < 0 ? 0 : w - 1) / 2;
+  }
+  if (mask.chunk > 0) return product(n / mask.chunk, triangle(mask.chunk)) + triangle(n % mask.chunk);
+  return triangle(n);
+}
+
+}  // namespace
+
+u128 visible_pairs(const Mask& mask, std::int64_t queries, std::int64_t past) {
+  if (mask.kind == MaskKind::kFull) return product(queries, past + queries);
+  return prefix_pairs(mask, past + queries) - prefix_pairs(mask, past);
+}
+
+std::int64_t visible_keys(const Mask& mask, std::int64_t queries, std::int64_t past) {
+  if (queries == 0) return 0;
+  if (mask.kind == MaskKind::kFull) return past + queries;
+  if (mask.window > 0) return std::min(past, mask.window - 1) + queries;
+  if (mask.chunk > 0) return past % mask.chunk + queries;
+  return past + queries;
+}
+
+}  // namespace fathom
