@@ -68,7 +68,7 @@ function(fathom_isa_flags folder)
     return()
   endif()
   set(avx2 -mavx2 -mfma -mf16c)
-  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512 -Wno-maybe-uninitialized)
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512 -Wno-maybe-uninitialized -Wno-uninitialized)  # both fire inside g++ 12 intrinsics
   set(amx ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
   foreach(isa avx2 avx512 amx)
     file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*_${isa}.cpp)
