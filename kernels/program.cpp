@@ -1,0 +1,273 @@
+#include "kernels/program.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "lib/error.hpp"
+
+namespace fathom {
+
+void store_values(std::span<const float> values, DType dtype, std::byte* to) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (dtype) {
+      case DType::kF32: reinterpret_cast<float*>(to)[i] = values[i]; break;
+      case DType::kF64: reinterpret_cast<double*>(to)[i] = values[i]; break;
+      case DType::kBF16: reinterpret_cast<bf16*>(to)[i] = bf16(values[i]); break;
+      case DType::kI32: reinterpret_cast<std::int32_t*>(to)[i] = static_cast<std::int32_t>(values[i]); break;
+      default: throw_internal("this type cannot be stored");
+    }
+  }
+}
+
+std::vector<float> load_values(const std::byte* from, DType dtype, std::int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (dtype) {
+      case DType::kF32: values[i] = reinterpret_cast<const float*>(from)[i]; break;
+      case DType::kF64: values[i] = static_cast<float>(reinterpret_cast<const double*>(from)[i]); break;
+      case DType::kBF16: values[i] = reinterpret_cast<const bf16*>(from)[i]; break;
+      case DType::kI32: values[i] = static_cast<float>(reinterpret_cast<const std::int32_t*>(from)[i]); break;
+      default: throw_internal("this type cannot be loaded");
+    }
+  }
+  return values;
+}
+
+Executed executed_size(const OpSpec& spec, const Selection* selection) {
+  Executed size = declared(spec);
+  if (!selection) return size;
+  size.rows = selection->total;
+  const Attention* attention = std::get_if<Attention>(&spec);
+  if (const auto* backward = std::get_if<AttentionBackward>(&spec)) attention = &backward->forward;
+  if (attention && !attention->cached) {
+    // Selected rows attend among themselves. With a window the pairs depend on positions: the kernel corrects this.
+    size.pairs = 0;
+    for (std::int64_t n : selection->per_sequence)
+      size.pairs += attention->mask.kind == MaskKind::kFull ? product(n, n) : product(n, n + 1) / 2;
+    size.keys = selection->total;
+  }
+  if (const auto* gemm = std::get_if<Gemm>(&spec)) size.experts = std::min(gemm->experts, size.rows);
+  return size;
+}
+
+ProgramExecution::ProgramExecution(std::shared_ptr<const Workload> workload, const BindOptions& options, const MemoryPlan& plan)
+    : workload_(std::move(workload)), options_(options), plan_(plan) {}
+
+View ProgramExecution::view(const Step& step, const Operand& operand) const {
+  const TensorInstance at = instance_of(*workload_, step, operand);
+  const Tensor& tensor = workload_->tensors()[static_cast<size_t>(operand.tensor)];
+  return View{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
+}
+
+void ProgramExecution::attach(std::byte* arena) {
+  arena_ = arena;
+  bind_program();
+}
+
+void ProgramExecution::bind_program() {
+  const Workload& w = *workload_;
+  std::map<TensorInstance, int> selection_by_indices;  // the indices tensor a Select wrote -> its selection
+  std::set<TensorInstance> seen_counts;
+  for (const Instance& instance : w.instances()) {
+    const Step& step = w.program()[static_cast<size_t>(instance.step)];
+    const Op& op = w.ops()[static_cast<size_t>(instance.op)];
+    BoundOp bound{instance.op, instance.step, step.layer, &op.spec, {}, {}, -1};
+    for (const Operand& operand : op.inputs) bound.in.push_back(view(step, operand));
+    for (const Operand& operand : op.outputs) bound.out.push_back(view(step, operand));
+    if (std::holds_alternative<Select>(op.spec)) {
+      bound.selection = static_cast<int>(selections_.size());
+      selection_by_indices[bound.out[0].at] = bound.selection;
+      selections_.emplace_back();
+    } else if (rows_of(op.spec).routed()) {
+      // The selection of this layer: that of the last Select bound at the same layer.
+      for (auto it = bound_.rbegin(); it != bound_.rend() && bound.selection < 0; ++it)
+        if (std::holds_alternative<Select>(*it->spec) && it->layer == step.layer) bound.selection = it->selection;
+      if (bound.selection < 0) throw_internal(fmt::format("op '{}' has routed rows but no selection before it", op.leaf));
+    }
+    if (std::holds_alternative<KvAppend>(op.spec) && seen_counts.insert(bound.out[1].at).second)
+      counts_.push_back({bound.out[1], std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0)});
+    bound_.push_back(std::move(bound));
+  }
+  executed_.resize(bound_.size());
+}
+
+void ProgramExecution::fill() {
+  std::set<TensorInstance> done;
+  std::vector<float> values;
+  for (const BoundOp& bound : bound_) {
+    for (const auto* views : {&bound.in, &bound.out}) {
+      for (const View& v : *views) {
+        const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
+        if (!done.insert(v.at).second) continue;
+        const size_t count = static_cast<size_t>(v.rows * v.cols);
+        if (tensor.role == Role::kWeight) {
+          values.resize(count);
+          fill_weight(tensor, v.at.copy, options_.seed, options_.fill, values);
+          store_values(values, v.dtype, v.data);
+        } else if (tensor.role != Role::kInput) {
+          std::memset(v.data, 0, count * static_cast<size_t>(dtype_bytes(v.dtype)));
+        }
+      }
+    }
+  }
+  // The f32 master copy starts as the value before rounding to the weight's type.
+  for (const BoundOp& bound : bound_) {
+    if (!std::holds_alternative<AdamW>(*bound.spec)) continue;
+    for (size_t i = 0; i + 3 < bound.out.size() && bound.out[0].dtype != DType::kF32; i += 4) {
+      const View& master = bound.out[i + 3];
+      values.resize(static_cast<size_t>(master.rows * master.cols));
+      fill_weight(workload_->tensors()[static_cast<size_t>(bound.out[i].at.tensor)], bound.out[i].at.copy, options_.seed, options_.fill, values);
+      store_values(values, DType::kF32, master.data);
+    }
+  }
+  fill_inputs(0);
+  fill_cache();
+  weights_changed();
+}
+
+void ProgramExecution::fill_inputs(std::uint64_t run) {
+  std::set<TensorInstance> done;
+  for (const BoundOp& bound : bound_) {
+    for (const View& v : bound.in) {
+      const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
+      if (tensor.role != Role::kInput || !done.insert(v.at).second) continue;
+      std::int32_t* out = v.as<std::int32_t>();
+      const auto* embedding = std::get_if<Embedding>(bound.spec);
+      if (tensor.name == "tokens" && embedding) {
+        // Ids below the table's rows; a padded table is never asked for a padding row by more than chance, which is harmless.
+        fill_tokens(options_.seed + 7919 * run, "tokens", bound.in[1].rows, {out, static_cast<size_t>(v.rows)});
+      } else if (tensor.name == "targets") {
+        const auto* loss = std::get_if<CrossEntropy>(bound.spec);
+        fill_tokens(options_.seed + 7919 * run, "targets", loss ? loss->vocab : 1, {out, static_cast<size_t>(v.rows)});
+      }
+    }
+  }
+  if (run > 0) return;
+  // Positions and last rows follow from the sequence length: rows of a stream are [sequences, queries].
+  std::int64_t sequences = 1;
+  std::int64_t queries = 0;
+  std::int64_t past = 0;
+  for (const BoundOp& bound : bound_) {
+    if (const auto* attention = std::get_if<Attention>(bound.spec); attention && bound.selection < 0) {
+      const std::int64_t stream_rows = bound_.front().out[0].rows;
+      if (attention->rows.count != stream_rows) continue;
+      sequences = attention->sequences;
+      past = attention->past;
+      break;
+    }
+    if (const auto* select = std::get_if<Select>(bound.spec)) {
+      sequences = select->sequences;
+      break;
+    }
+  }
+  for (const BoundOp& bound : bound_)
+    if (const auto* attention = std::get_if<Attention>(bound.spec)) past = std::max(past, attention->past);
+  const std::int64_t rows = bound_.front().out[0].rows;
+  queries = rows / std::max<std::int64_t>(1, sequences);
+  if (past_ < 0) past_ = past;
+  done.clear();
+  for (const BoundOp& bound : bound_) {
+    for (const View& v : bound.in) {
+      const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
+      if (tensor.role != Role::kInput || !done.insert(v.at).second) continue;
+      std::int32_t* out = v.as<std::int32_t>();
+      if (tensor.name == "positions")
+        for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(past_ + i % queries);
+      if (tensor.name == "last_rows")
+        for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * queries - 1);
+    }
+  }
+}
+
+void ProgramExecution::fill_cache() {
+  std::set<TensorInstance> done;
+  std::vector<float> values;
+  for (const BoundOp& bound : bound_) {
+    if (!std::holds_alternative<KvAppend>(*bound.spec) || !done.insert(bound.out[0].at).second) continue;
+    const View& cache = bound.out[0];
+    const Tensor& tensor = workload_->tensors()[static_cast<size_t>(cache.at.tensor)];
+    values.resize(static_cast<size_t>(cache.rows * cache.cols));
+    fill_weight(tensor, cache.at.copy, options_.seed, FillKind::kTest, values);
+    store_values(values, cache.dtype, cache.data);
+  }
+  set_past(past_ < 0 ? 0 : past_);
+}
+
+void ProgramExecution::set_past(std::int64_t past) {
+  past_ = past;
+  size_t which = 0;
+  std::set<TensorInstance> done;
+  for (const BoundOp& bound : bound_) {
+    const auto* append = std::get_if<KvAppend>(bound.spec);
+    if (!append || !done.insert(bound.out[1].at).second) continue;
+    auto& [view, initial] = counts_[which++];
+    const Rows rows = append->rows;
+    for (size_t b = 0; b < initial.size(); ++b) {
+      std::int64_t held = past;
+      if (rows.routed()) {  // each past token took this block with the scenario's probability
+        held = 0;
+        const std::string name = fmt::format("past/{}/{}", bound.layer, b);
+        for (std::int64_t t = 0; t < past; ++t) held += fill_uniform(options_.seed, name, static_cast<std::uint64_t>(t)) < rows.probability.value();
+      }
+      initial[b] = static_cast<std::int32_t>(held);
+    }
+    std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
+  }
+  std::set<TensorInstance> positions;
+  const std::int64_t rows = bound_.front().out[0].rows;
+  for (const BoundOp& bound : bound_) {
+    for (const View& v : bound.in) {
+      const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
+      if (tensor.role != Role::kInput || tensor.name != "positions" || !positions.insert(v.at).second) continue;
+      const std::int64_t sequences = counts_.empty() ? rows : static_cast<std::int64_t>(counts_.front().second.size());
+      const std::int64_t queries = std::max<std::int64_t>(1, rows / std::max<std::int64_t>(1, sequences));
+      if (counts_.empty()) return;  // no cache, no past: positions were set by fill_inputs
+      for (std::int64_t i = 0; i < v.rows; ++i) v.as<std::int32_t>()[i] = static_cast<std::int32_t>(past + i % queries);
+    }
+  }
+}
+
+void ProgramExecution::reset() {
+  runs_ = 0;
+  fill();
+}
+
+void ProgramExecution::run() {
+  if (!keep_cache_)
+    for (auto& [view, initial] : counts_) std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
+  if (vary_tokens_ && runs_ > 0) fill_inputs(runs_);
+  ++runs_;
+  for (int i = 0; i < instance_count(); ++i) run_instance(i);
+}
+
+void ProgramExecution::run_instance(int instance) {
+  const BoundOp& bound = bound_[static_cast<size_t>(instance)];
+  Executed size = executed_size(*bound.spec, std::holds_alternative<Select>(*bound.spec) ? nullptr : selection_of(bound));
+  execute(instance, bound, size);
+  executed_[static_cast<size_t>(instance)] = size;
+}
+
+Flops ProgramExecution::executed_flops(int instance) const { return padded_flops(instance); }
+
+Flops ProgramExecution::padded_flops(int instance) const {
+  const Cost cost = cost_at(*bound_[static_cast<size_t>(instance)].spec, executed_[static_cast<size_t>(instance)]);
+  return cost.flops + cost.flops_recompute;
+}
+
+std::vector<float> ProgramExecution::read(const TensorInstance& instance) const {
+  const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(instance.tensor));
+  return load_values(arena_ + plan_.offsets.at(instance), tensor.dtype, tensor.rows * tensor.cols);
+}
+
+void ProgramExecution::write(const TensorInstance& instance, std::span<const float> values) {
+  const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(instance.tensor));
+  if (static_cast<std::int64_t>(values.size()) != tensor.rows * tensor.cols)
+    throw_internal(fmt::format("tensor '{}' holds {} values, not {}", tensor.name, tensor.rows * tensor.cols, values.size()));
+  store_values(values, tensor.dtype, arena_ + plan_.offsets.at(instance));
+  if (tensor.role == Role::kWeight) weights_changed();
+}
+
+}  // namespace fathom

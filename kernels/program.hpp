@@ -1,0 +1,115 @@
+// What every executing backend shares: the expanded program over one arena, deterministic contents, and run-time row counts.
+//
+// A backend derives from ProgramExecution and implements execute(): one op over plain pointers. Everything about which tensor copy an operand
+// is, where it lies, how many rows a routed block really has, and how a decode step starts from a filled cache is here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/backend.hpp"
+
+namespace fathom {
+
+// One operand of one instance.
+struct View {
+  std::byte* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::kF32;
+  TensorInstance at;
+
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+};
+
+// Rows of a routed block at one layer, set by its Select op in each run. Selected rows are compact: those of sequence 0, then of sequence 1 ...
+struct Selection {
+  std::int64_t total = 0;
+  std::vector<std::int64_t> per_sequence;
+};
+
+struct BoundOp {
+  int op = 0;
+  int step = 0;
+  int layer = 0;
+  const OpSpec* spec = nullptr;
+  std::vector<View> in;
+  std::vector<View> out;
+  int selection = -1;  // index of the Selection that decides this op's rows; -1: the declared rows
+};
+
+class ProgramExecution : public Execution {
+ public:
+  const Workload& workload() const override { return *workload_; }
+  void run() override;
+  void run_instance(int instance) override;
+  Executed executed(int instance) const override { return executed_[static_cast<size_t>(instance)]; }
+  Flops executed_flops(int instance) const override;
+  std::vector<float> read(const TensorInstance& instance) const override;
+  void write(const TensorInstance& instance, std::span<const float> values) override;
+  void reset() override;
+
+  int instance_count() const { return static_cast<int>(bound_.size()); }
+  const BoundOp& bound(int instance) const { return bound_[static_cast<size_t>(instance)]; }
+
+  // Decode: the state "`past` tokens cached in every sequence" (a routed block holds the share that passed it); positions follow.
+  void set_past(std::int64_t past);
+  // New random tokens for every later run (decode steps differ, so that routed row counts vary as in real use).
+  void vary_tokens(bool on) { vary_tokens_ = on; }
+  // Keep KV counts between runs instead of starting each run from the bound state (real generation).
+  void keep_cache(bool on) { keep_cache_ = on; }
+
+ protected:
+  // `arena` must hold plan.arena bytes, kPlanAlignment-aligned; the derived class owns it.
+  ProgramExecution(std::shared_ptr<const Workload> workload, const BindOptions& options, const MemoryPlan& plan);
+  void attach(std::byte* arena);  // resolves all views; call once, before fill()
+  void fill();                    // weights, inputs, cache: the state that reset() restores
+
+  // Runs one op. `executed` comes in as the declared or run-time size and may be corrected (pairs and keys of ragged attention, experts).
+  virtual void execute(int instance, const BoundOp& bound, Executed& executed) = 0;
+  // Called after fill(), reset() or write(): packed or converted copies of weights are stale.
+  virtual void weights_changed() {}
+  virtual Flops padded_flops(int instance) const;  // default: the analytic cost at the executed size
+
+  Selection& selection(const BoundOp& bound) { return selections_[static_cast<size_t>(bound.selection)]; }
+  const Selection* selection_of(const BoundOp& bound) const {
+    return bound.selection < 0 ? nullptr : &selections_[static_cast<size_t>(bound.selection)];
+  }
+  const BindOptions& options() const { return options_; }
+  const MemoryPlan& plan() const { return plan_; }
+
+  std::shared_ptr<const Workload> workload_;
+
+ private:
+  void bind_program();
+  void fill_cache();
+  void fill_inputs(std::uint64_t run);
+  View view(const Step& step, const Operand& operand) const;
+
+  BindOptions options_;
+  MemoryPlan plan_;
+  std::byte* arena_ = nullptr;
+  std::vector<BoundOp> bound_;
+  std::vector<Executed> executed_;
+  std::vector<Selection> selections_;
+  std::vector<std::pair<View, std::vector<std::int32_t>>> counts_;  // KV counts and their bound state
+  std::int64_t past_ = -1;
+  std::uint64_t runs_ = 0;
+  bool vary_tokens_ = false;
+  bool keep_cache_ = false;
+};
+
+// Stores f32 values as `dtype` and back (integers rounded).
+void store_values(std::span<const float> values, DType dtype, std::byte* to);
+std::vector<float> load_values(const std::byte* from, DType dtype, std::int64_t count);
+
+// The declared size of an op with its rows replaced by what a selection holds.
+Executed executed_size(const OpSpec& spec, const Selection* selection);
+
+}  // namespace fathom
