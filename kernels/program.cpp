@@ -128,58 +128,24 @@ void ProgramExecution::fill() {
   weights_changed();
 }
 
-void ProgramExecution::fill_inputs(std::uint64_t run) {
+void ProgramExecution::for_each_input(const std::function<void(const Tensor&, const View&)>& visit) {
   std::set<TensorInstance> done;
-  for (const BoundOp& bound : bound_) {
-    for (const View& v : bound.in) {
-      const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
-      if (tensor.role != Role::kInput || !done.insert(v.at).second) continue;
-      std::int32_t* out = v.as<std::int32_t>();
-      const auto* embedding = std::get_if<Embedding>(bound.spec);
-      if (tensor.name == "tokens" && embedding) {
-        // Ids below the table's rows; a padded table is never asked for a padding row by more than chance, which is harmless.
-        fill_tokens(options_.seed + 7919 * run, "tokens", bound.in[1].rows, {out, static_cast<size_t>(v.rows)});
-      } else if (tensor.name == "targets") {
-        const auto* loss = std::get_if<CrossEntropy>(bound.spec);
-        fill_tokens(options_.seed + 7919 * run, "targets", loss ? loss->vocab : 1, {out, static_cast<size_t>(v.rows)});
-      }
-    }
-  }
-  if (run > 0) return;
-  // Positions and last rows follow from the sequence length: rows of a stream are [sequences, queries].
-  std::int64_t sequences = 1;
-  std::int64_t queries = 0;
-  std::int64_t past = 0;
-  for (const BoundOp& bound : bound_) {
-    if (const auto* attention = std::get_if<Attention>(bound.spec); attention && bound.selection < 0) {
-      const std::int64_t stream_rows = bound_.front().out[0].rows;
-      if (attention->rows.count != stream_rows) continue;
-      sequences = attention->sequences;
-      past = attention->past;
-      break;
-    }
-    if (const auto* select = std::get_if<Select>(bound.spec)) {
-      sequences = select->sequences;
-      break;
-    }
-  }
   for (const BoundOp& bound : bound_)
-    if (const auto* attention = std::get_if<Attention>(bound.spec)) past = std::max(past, attention->past);
-  const std::int64_t rows = bound_.front().out[0].rows;
-  queries = rows / std::max<std::int64_t>(1, sequences);
-  if (past_ < 0) past_ = past;
-  done.clear();
-  for (const BoundOp& bound : bound_) {
     for (const View& v : bound.in) {
       const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
-      if (tensor.role != Role::kInput || !done.insert(v.at).second) continue;
-      std::int32_t* out = v.as<std::int32_t>();
-      if (tensor.name == "positions")
-        for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(past_ + i % queries);
-      if (tensor.name == "last_rows")
-        for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * queries - 1);
+      if (tensor.role == Role::kInput && done.insert(v.at).second) visit(tensor, v);
     }
-  }
+}
+
+void ProgramExecution::fill_inputs(std::uint64_t run) {
+  const StreamShape& stream = workload_->stream();
+  for_each_input([&](const Tensor& tensor, const View& v) {
+    std::int32_t* out = v.as<std::int32_t>();
+    if (tensor.name == "tokens" || tensor.name == "targets")
+      fill_tokens(options_.seed + 7919 * run, tensor.name, stream.vocab, {out, static_cast<size_t>(v.rows)});
+    if (tensor.name == "last_rows")
+      for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * stream.queries - 1);
+  });
 }
 
 void ProgramExecution::fill_cache() {
@@ -188,46 +154,37 @@ void ProgramExecution::fill_cache() {
   for (const BoundOp& bound : bound_) {
     if (!std::holds_alternative<KvAppend>(*bound.spec) || !done.insert(bound.out[0].at).second) continue;
     const View& cache = bound.out[0];
-    const Tensor& tensor = workload_->tensors()[static_cast<size_t>(cache.at.tensor)];
     values.resize(static_cast<size_t>(cache.rows * cache.cols));
-    fill_weight(tensor, cache.at.copy, options_.seed, FillKind::kTest, values);
+    fill_weight(workload_->tensors()[static_cast<size_t>(cache.at.tensor)], cache.at.copy, options_.seed, FillKind::kTest, values);
     store_values(values, cache.dtype, cache.data);
   }
-  set_past(past_ < 0 ? 0 : past_);
+  set_past(workload_->stream().past);
 }
 
 void ProgramExecution::set_past(std::int64_t past) {
-  past_ = past;
+  const StreamShape& stream = workload_->stream();
+  if (past < 0 || past > stream.past) throw_internal(fmt::format("the cache was planned for {} past tokens, not {}", stream.past, past));
   size_t which = 0;
   std::set<TensorInstance> done;
   for (const BoundOp& bound : bound_) {
     const auto* append = std::get_if<KvAppend>(bound.spec);
     if (!append || !done.insert(bound.out[1].at).second) continue;
     auto& [view, initial] = counts_[which++];
-    const Rows rows = append->rows;
     for (size_t b = 0; b < initial.size(); ++b) {
       std::int64_t held = past;
-      if (rows.routed()) {  // each past token took this block with the scenario's probability
+      if (append->rows.routed()) {  // each past token took this block with the scenario's probability
         held = 0;
         const std::string name = fmt::format("past/{}/{}", bound.layer, b);
-        for (std::int64_t t = 0; t < past; ++t) held += fill_uniform(options_.seed, name, static_cast<std::uint64_t>(t)) < rows.probability.value();
+        for (std::int64_t t = 0; t < past; ++t) held += fill_uniform(options_.seed, name, static_cast<std::uint64_t>(t)) < append->rows.probability.value();
       }
       initial[b] = static_cast<std::int32_t>(held);
     }
     std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
   }
-  std::set<TensorInstance> positions;
-  const std::int64_t rows = bound_.front().out[0].rows;
-  for (const BoundOp& bound : bound_) {
-    for (const View& v : bound.in) {
-      const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
-      if (tensor.role != Role::kInput || tensor.name != "positions" || !positions.insert(v.at).second) continue;
-      const std::int64_t sequences = counts_.empty() ? rows : static_cast<std::int64_t>(counts_.front().second.size());
-      const std::int64_t queries = std::max<std::int64_t>(1, rows / std::max<std::int64_t>(1, sequences));
-      if (counts_.empty()) return;  // no cache, no past: positions were set by fill_inputs
-      for (std::int64_t i = 0; i < v.rows; ++i) v.as<std::int32_t>()[i] = static_cast<std::int32_t>(past + i % queries);
-    }
-  }
+  for_each_input([&](const Tensor& tensor, const View& v) {
+    if (tensor.name != "positions") return;
+    for (std::int64_t i = 0; i < v.rows; ++i) v.as<std::int32_t>()[i] = static_cast<std::int32_t>(past + i % stream.queries);
+  });
 }
 
 void ProgramExecution::reset() {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -90,6 +91,7 @@ class ProgramExecution : public Execution {
   void bind_program();
   void fill_cache();
   void fill_inputs(std::uint64_t run);
+  void for_each_input(const std::function<void(const Tensor&, const View&)>& visit);
   View view(const Step& step, const Operand& operand) const;
 
   BindOptions options_;
@@ -99,7 +101,6 @@ class ProgramExecution : public Execution {
   std::vector<Executed> executed_;
   std::vector<Selection> selections_;
   std::vector<std::pair<View, std::vector<std::int32_t>>> counts_;  // KV counts and their bound state
-  std::int64_t past_ = -1;
   std::uint64_t runs_ = 0;
   bool vary_tokens_ = false;
   bool keep_cache_ = false;

@@ -130,6 +130,7 @@ Workload WorkloadBuilder::finish() {
   for (size_t i = 0; i < w.ops_.size(); ++i) w.uses_[i] = block_uses[static_cast<size_t>(w.block_of_[i])];
 
   Canonical text;
+  text.number(w.stream_.sequences), text.number(w.stream_.queries), text.number(w.stream_.past), text.number(w.stream_.vocab);
   for (const Tensor& tensor : w.tensors_) {
     text.word(tensor.name), text.word(role_name(tensor.role)), text.number(static_cast<int>(tensor.scope));
     text.number(tensor.rows), text.number(tensor.cols), text.word(dtype_name(tensor.dtype));

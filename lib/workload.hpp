@@ -83,12 +83,21 @@ struct Instance {
   int op = 0;
 };
 
+// The stream of rows that enters the step: [sequences, queries] new tokens after `past` cached ones each; ids below `vocab`.
+struct StreamShape {
+  std::int64_t sequences = 1;
+  std::int64_t queries = 0;
+  std::int64_t past = 0;
+  std::int64_t vocab = 0;
+};
+
 class Workload {
  public:
   const std::vector<Op>& ops() const { return ops_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Block>& blocks() const { return blocks_; }
   const std::vector<Step>& program() const { return program_; }
+  const StreamShape& stream() const { return stream_; }
   const std::string& fingerprint() const { return fingerprint_; }  // hash of everything above, 16 hex digits
 
   OpId id(int index) const { return OpId(index); }
@@ -113,6 +122,7 @@ class Workload {
   std::vector<Tensor> tensors_;
   std::vector<Block> blocks_;
   std::vector<Step> program_;
+  StreamShape stream_;
   std::vector<std::int64_t> uses_;
   std::vector<int> block_of_;
   std::string fingerprint_;
@@ -145,6 +155,8 @@ class WorkloadBuilder {
   int begin_block(std::string label, bool layered);
   OpId op(std::string leaf, Part part, Pass pass, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs);
   void step(int block, int layer, int weights, int micro = 0);
+
+  void stream(const StreamShape& shape) { workload_.stream_ = shape; }
 
   // Checks that every op names tensors that exist and that every block is used, and seals the list.
   Workload finish();

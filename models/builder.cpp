@@ -51,6 +51,7 @@ class ModelBuilder {
     std::int64_t rows = 0;
     if (__builtin_mul_overflow(scenario_.batch, stream_.queries, &rows)) throw_input("batch x seq is too large");
     stream_.rows = Rows{rows, {1, 1}};
+    out_.stream({stream_.sequences, stream_.queries, stream_.past, network_.vocab});
     x_ = out_.tensor("stream", Role::kActivation, Scope::kLayer, rows, network_.width, scenario_.dtype);
     tokens_ = out_.tensor("tokens", Role::kInput, Scope::kGlobal, rows, 1, DType::kI32);
     const TensorId positions = out_.tensor("positions", Role::kInput, Scope::kGlobal, rows, 1, DType::kI32);
