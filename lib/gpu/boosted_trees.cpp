@@ -1,0 +1,186 @@
+#include "lib/gpu/boosted_trees.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <array>
+
+#include "lib/gpu/table.hpp"
+
+namespace fathom::gpu {
+namespace {
+
+struct Bins {
+  std::vector<std::vector<double>> edges;         // per feature, ascending; bin = number of edges <= x
+  std::vector<std::vector<std::uint8_t>> column;  // [feature][row]
+};
+
+double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+
+// To four decimals where that keeps the edge strictly between its neighbours.
+double short_edge(double low, double high) {
+  const double middle = low + (high - low) / 2;
+  for (double unit : {1e-3, 1e-5, 1e-8}) {
+    const double edge = rounded(middle, unit);
+    if (edge > low && edge <= high) return edge;
+  }
+  return high;
+}
+
+Bins make_bins(const Matrix& x) {
+  Bins bins;
+  const int rows = x.rows();
+  bins.edges.resize(x.columns);
+  bins.column.assign(x.columns, std::vector<std::uint8_t>(rows));
+  std::vector<double> sorted(rows);
+  for (int f = 0; f < x.columns; ++f) {
+    for (int i = 0; i < rows; ++i) sorted[i] = x.row(i)[f];
+    std::sort(sorted.begin(), sorted.end());
+    auto unique = sorted;
+    unique.erase(std::unique(unique.begin(), unique.end()), unique.end());
+    auto& edges = bins.edges[f];
+    constexpr int kMax = 200;
+    if (static_cast<int>(unique.size()) <= kMax) {
+      for (std::size_t i = 1; i < unique.size(); ++i) edges.push_back(short_edge(unique[i - 1], unique[i]));
+    } else {
+      for (int b = 1; b < kMax; ++b) {
+        const int at = static_cast<int>(static_cast<std::int64_t>(b) * rows / kMax);
+        if (at == 0 || sorted[at - 1] == sorted[at]) continue;
+        edges.push_back(short_edge(sorted[at - 1], sorted[at]));
+      }
+    }
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    for (int i = 0; i < rows; ++i)
+      bins.column[f][i] = static_cast<std::uint8_t>(std::upper_bound(edges.begin(), edges.end(), x.row(i)[f]) - edges.begin());
+  }
+  return bins;
+}
+
+// Grows one tree over `members` (row indices, reordered in place) on gradients g.
+class TreeBuilder {
+ public:
+  TreeBuilder(const Bins& bins, const std::vector<double>& g, const TreeOptions& options, BoostedTrees& out)
+      : bins_(bins), g_(g), options_(options), out_(out) {}
+
+  int grow(std::vector<int>& members, std::size_t begin, std::size_t end, int depth, const std::vector<int>& features) {
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += g_[members[i]];
+    const auto count = static_cast<double>(end - begin);
+    const int node = static_cast<int>(out_.nodes.size());
+    out_.nodes.emplace_back();
+    Split best = depth > 0 ? find(members, begin, end, sum, features) : Split{};
+    if (best.feature < 0) {
+      out_.nodes[node].value = rounded(options_.learning_rate * sum / (count + options_.l2), 1e-6);
+      return node;
+    }
+    const auto& column = bins_.column[best.feature];
+    const auto middle = std::stable_partition(members.begin() + static_cast<std::ptrdiff_t>(begin), members.begin() + static_cast<std::ptrdiff_t>(end),
+                                              [&](int row) { return column[row] <= best.bin; });
+    const auto at = static_cast<std::size_t>(middle - members.begin());
+    const int left = grow(members, begin, at, depth - 1, features);
+    const int right = grow(members, at, end, depth - 1, features);
+    out_.nodes[node] = {best.feature, bins_.edges[best.feature][best.bin], left, right};
+    return node;
+  }
+
+ private:
+  struct Split {
+    int feature = -1, bin = 0;
+    double gain = 0;
+  };
+
+  Split find(const std::vector<int>& members, std::size_t begin, std::size_t end, double sum, const std::vector<int>& features) const {
+    Split best;
+    const auto count = static_cast<double>(end - begin);
+    if (count < 2.0 * options_.min_leaf) return best;
+    const double parent = sum * sum / (count + options_.l2);
+    std::array<double, 256> sums;
+    std::array<int, 256> counts;
+    for (int f : features) {
+      const std::size_t n_bins = bins_.edges[f].size() + 1;
+      if (n_bins < 2) continue;
+      std::fill_n(sums.begin(), n_bins, 0.0);
+      std::fill_n(counts.begin(), n_bins, 0);
+      const auto& column = bins_.column[f];
+      for (std::size_t i = begin; i < end; ++i) {
+        const int row = members[i];
+        sums[column[row]] += g_[row];
+        ++counts[column[row]];
+      }
+      double left_sum = 0;
+      int left = 0;
+      const int total = static_cast<int>(end - begin);
+      for (std::size_t b = 0; b + 1 < n_bins; ++b) {
+        left_sum += sums[b];
+        left += counts[b];
+        if (counts[b] == 0 || left < options_.min_leaf) continue;
+        if (total - left < options_.min_leaf) break;
+        const double right_sum = sum - left_sum;
+        const double gain = left_sum * left_sum / (left + options_.l2) + right_sum * right_sum / (total - left + options_.l2) - parent;
+        if (gain > best.gain + 1e-12) best = {f, static_cast<int>(b), gain};
+      }
+    }
+    return best;
+  }
+
+  const Bins& bins_;
+  const std::vector<double>& g_;
+  const TreeOptions& options_;
+  BoostedTrees& out_;
+};
+
+}  // namespace
+
+double BoostedTrees::predict(const double* x) const {
+  double sum = base;
+  for (int at : roots) {
+    while (nodes[at].feature >= 0) at = x[nodes[at].feature] < nodes[at].value ? nodes[at].left : nodes[at].right;
+    sum += nodes[at].value;
+  }
+  return sum;
+}
+
+BoostedTrees fit_trees(const Matrix& x, const std::vector<double>& y, const TreeOptions& options) {
+  BoostedTrees model;
+  const int rows = x.rows();
+  if (rows == 0) return model;
+  auto median = y;
+  std::nth_element(median.begin(), median.begin() + rows / 2, median.end());
+  model.base = rounded(median[rows / 2], 1e-6);
+  if (rows < 4 * options.min_leaf) return model;
+  const Bins bins = make_bins(x);
+  std::vector<double> fitted(rows, model.base), g(rows), magnitude(rows);
+  std::vector<int> members, features;
+  double delta = 1;
+  for (int t = 0; t < options.trees; ++t) {
+    if (t % 10 == 0) {
+      for (int i = 0; i < rows; ++i) magnitude[i] = std::abs(y[i] - fitted[i]);
+      const int at = std::min(rows - 1, static_cast<int>(options.huber_quantile * rows));
+      std::nth_element(magnitude.begin(), magnitude.begin() + at, magnitude.end());
+      delta = std::max(1e-4, magnitude[at]);
+    }
+    for (int i = 0; i < rows; ++i) g[i] = std::clamp(y[i] - fitted[i], -delta, delta);
+    const std::uint64_t tree_seed = mix_hash(options.seed * 1000003u + static_cast<std::uint64_t>(t));
+    members.clear();
+    features.clear();
+    auto chosen = [&](std::uint64_t salt, std::uint64_t i, double share) {
+      return static_cast<double>(mix_hash(tree_seed ^ mix_hash(salt + i)) >> 11) * 0x1p-53 < share;
+    };
+    for (int i = 0; i < rows; ++i)
+      if (chosen(1u << 20, static_cast<std::uint64_t>(i), options.subsample)) members.push_back(i);
+    for (int f = 0; f < x.columns; ++f)
+      if (chosen(1u << 28, static_cast<std::uint64_t>(f), options.feature_share)) features.push_back(f);
+    if (members.empty() || features.empty()) continue;
+    model.roots.push_back(TreeBuilder(bins, g, options, model).grow(members, 0, members.size(), options.depth, features));
+    const int root = model.roots.back();
+    for (int i = 0; i < rows; ++i) {
+      int at = root;
+      const double* row = x.row(i);
+      while (model.nodes[at].feature >= 0) at = row[model.nodes[at].feature] < model.nodes[at].value ? model.nodes[at].left : model.nodes[at].right;
+      fitted[i] += model.nodes[at].value;
+    }
+  }
+  return model;
+}
+
+}  // namespace fathom::gpu

@@ -1,0 +1,184 @@
+#include "lib/gpu/gemm_tile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lib/error.hpp"
+
+namespace fathom::gpu {
+namespace {
+
+constexpr double kMicro = 1e-6;
+
+double hit(double touched, double capacity) {
+  const double x = touched / capacity;
+  const double x2 = x * x;
+  return 1.0 / (1.0 + x2 * x2);
+}
+
+double norm4(double a, double b) {
+  const double a2 = a * a, b2 = b * b;
+  return std::sqrt(std::sqrt(a2 * a2 + b2 * b2));
+}
+
+// (a^q + b^q)^(1/q), scaled by the larger so that nothing under- or overflows.
+double norm_q(double a, double b, double q) {
+  const double large = std::max(a, b), small = std::min(a, b);
+  if (large <= 0) return 0;
+  return large * std::pow(1.0 + std::pow(small / large, q), 1.0 / q);
+}
+
+struct Bytes {
+  double weights, inputs, outputs, hit_weights, hit_activations, dram, memory_s;
+};
+
+Bytes memory_terms(const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
+  Bytes b{};
+  b.weights = s.groups * s.n * s.k * s.input_bytes;
+  b.inputs = s.groups * s.m * s.k * s.input_bytes;
+  b.outputs = s.groups * s.m * s.n * s.output_bytes;
+  const double x_w = reuse.weights >= 0 ? reuse.weights : 6 * b.weights + b.inputs + b.outputs;
+  const double x_a = reuse.activations >= 0 ? reuse.activations : b.weights + b.inputs + b.outputs;
+  b.hit_weights = hit(x_w, p.c * d.l2_bytes);
+  b.hit_activations = hit(x_a, p.c * d.l2_bytes);
+  b.dram = b.weights * (1 - b.hit_weights) + (b.inputs + b.outputs) * (1 - b.hit_activations);
+  b.memory_s = norm4(b.dram / (p.b_eff * d.dram_bytes_per_s), (b.weights + b.inputs + b.outputs) / (p.l * d.dram_bytes_per_s));
+  return b;
+}
+
+double flops_of(const GemmShape& s) { return 2.0 * s.m * s.n * s.k * s.groups; }
+
+// The power term and the fixed cost around the overlapped time t.
+double finish(double t, double flops, const GpuDevice& d, const GemmParams& p) {
+  const double u = std::min(1.0, flops / (d.peak_flops * t));
+  return t * (1 + p.theta * u * u * t / (t + p.tau * kMicro)) + p.t0 * kMicro;
+}
+
+bool admissible(double k, int split) { return split == 1 || std::ceil(k / (64.0 * split)) >= 4; }
+
+void check(const GemmShape& s) {
+  if (!(s.m >= 1 && s.n >= 1 && s.k >= 1 && s.groups >= 1)) throw_input("a matrix product needs m, n, k and groups of at least 1");
+}
+
+// Smallest compute time without (first) and with (second) a split of k, and which candidates they are.
+struct Best {
+  double single = std::numeric_limits<double>::infinity(), split = std::numeric_limits<double>::infinity();
+  int single_at = 0, split_at = 0;
+};
+
+Best best_candidates(const GemmTiling& t, const GpuDevice& d, const GemmParams& p) {
+  Best best;
+  for (int i = 0; i < kTileCount; ++i) {
+    const double area = static_cast<double>(kTiles[i][0]) * kTiles[i][1], alpha = area / 16384.0;
+    const double rate = (d.peak_flops / d.sms) * p.e * alpha / (alpha + p.h);
+    const double scale = 2.0 * area * 64.0 / rate;
+    for (int s = 0; s < t.splits; ++s) {
+      const int at = i * 5 + s;
+      const double waves = p.w * t.ceil_v[at] + (1 - p.w) * t.v[at];
+      const double seconds = waves * (t.k_steps[s] + p.p) * scale;
+      if (s == 0) {
+        if (seconds < best.single) best.single = seconds, best.single_at = at;
+      } else if (seconds < best.split) {
+        best.split = seconds, best.split_at = at;
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+const std::array<const char*, GemmParams::kCount>& GemmParams::names() {
+  static const std::array<const char*, kCount> names = {"e", "h", "p_steps", "b_eff", "w", "r_us", "q", "theta", "tau_us", "l", "c", "t0_us"};
+  return names;
+}
+
+GemmEstimate reference_gemm(const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
+  check(s);
+  const Bytes b = memory_terms(s, d, p, reuse);
+  GemmEstimate best;
+  double best_t = std::numeric_limits<double>::infinity();
+  for (const auto& tile : kTiles) {
+    for (int split : kSplits) {
+      if (!admissible(s.k, split)) continue;
+      const double blocks = std::ceil(s.m / tile[0]) * std::ceil(s.n / tile[1]) * split * s.groups;
+      const double v = std::max(1.0, blocks / d.sms);
+      const double waves = p.w * std::ceil(v) + (1 - p.w) * v;
+      const double area = static_cast<double>(tile[0]) * tile[1], alpha = area / 16384.0;
+      const double rate = (d.peak_flops / d.sms) * p.e * alpha / (alpha + p.h);
+      const double compute = waves * 2.0 * area * 64.0 * (std::ceil(s.k / (64.0 * split)) + p.p) / rate;
+      const double t = norm_q(compute, b.memory_s, p.q) + (split > 1 ? p.r * kMicro : 0.0);
+      if (t < best_t) {
+        best_t = t;
+        best.tile_m = tile[0], best.tile_n = tile[1], best.split = split;
+        best.blocks = blocks, best.waves = waves, best.compute_s = compute;
+      }
+    }
+  }
+  best.flops = flops_of(s);
+  best.weight_bytes = b.weights, best.activation_bytes = b.inputs, best.output_bytes = b.outputs;
+  best.hit_weights = b.hit_weights, best.hit_activations = b.hit_activations, best.dram_bytes = b.dram;
+  best.memory_s = b.memory_s;
+  best.split_s = best.split > 1 ? p.r * kMicro : 0;
+  best.fixed_s = p.t0 * kMicro;
+  best.seconds = finish(best_t, best.flops, d, p);
+  best.power_s = best.seconds - best_t - best.fixed_s;
+  best.binding = best.fixed_s >= std::max(best.compute_s, best.memory_s) ? "fixed" : best.compute_s >= best.memory_s ? "compute" : "memory";
+  return best;
+}
+
+GemmTiling tile_shape(const GemmShape& s, double sms) {
+  check(s);
+  GemmTiling t;
+  t.splits = 1;
+  for (int i = 1; i < 5 && admissible(s.k, kSplits[i]); ++i) t.splits = i + 1;
+  for (int i = 0; i < t.splits; ++i) t.k_steps[i] = std::ceil(s.k / (64.0 * kSplits[i]));
+  const auto m = static_cast<std::int64_t>(s.m), n = static_cast<std::int64_t>(s.n);
+  for (int i = 0; i < kTileCount; ++i) {
+    const std::int64_t a = kTiles[i][0], b = kTiles[i][1];
+    const std::int64_t tiles = ((m + a - 1) / a) * ((n + b - 1) / b);
+    for (int j = 0; j < t.splits; ++j) {
+      const double blocks = static_cast<double>(tiles) * kSplits[j] * s.groups;
+      const double v = std::max(1.0, blocks / sms);
+      // Truncation and one comparison: std::ceil is a library call without SSE4.1.
+      const auto floor_v = static_cast<double>(static_cast<std::int64_t>(v));
+      t.v[i * 5 + j] = v;
+      t.ceil_v[i * 5 + j] = floor_v < v ? floor_v + 1 : floor_v;
+    }
+  }
+  return t;
+}
+
+double predict_gemm(const GemmTiling& tiling, const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
+  const Bytes b = memory_terms(s, d, p, reuse);
+  const Best best = best_candidates(tiling, d, p);
+  double t = norm_q(best.single, b.memory_s, p.q);
+  if (best.split < best.single) t = std::min(t, norm_q(best.split, b.memory_s, p.q) + p.r * kMicro);
+  return finish(t, flops_of(s), d, p);
+}
+
+double predict_gemm(const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
+  return predict_gemm(tile_shape(s, d.sms), s, d, p, reuse);
+}
+
+std::array<double, kTileCount> tile_compute_times(const GemmShape& s, const GpuDevice& d, const GemmParams& p) {
+  const GemmTiling t = tile_shape(s, d.sms);
+  std::array<double, kTileCount> times{};
+  for (int i = 0; i < kTileCount; ++i) {
+    const double area = static_cast<double>(kTiles[i][0]) * kTiles[i][1], alpha = area / 16384.0;
+    const double rate = (d.peak_flops / d.sms) * p.e * alpha / (alpha + p.h);
+    times[i] = std::numeric_limits<double>::infinity();
+    for (int j = 0; j < t.splits; ++j) {
+      const int at = i * 5 + j;
+      times[i] = std::min(times[i], (p.w * t.ceil_v[at] + (1 - p.w) * t.v[at]) * (t.k_steps[j] + p.p) * 2.0 * area * 64.0 / rate);
+    }
+  }
+  return times;
+}
+
+GemmEstimate explain_gemm(const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
+  return reference_gemm(s, d, p, reuse);
+}
+
+}  // namespace fathom::gpu
