@@ -5,10 +5,10 @@ must compile. Without the twin, a snippet that fails for a missing include would
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -23,7 +23,7 @@ class Case:
 
 def compile_snippets(cxx, source, before, bodies):
     """Compiles the snippets as one function each; (compiled, error output)."""
-    functions = (f"void snippet_{number}() {{\n{body}\n}}\n" for number, body in enumerate(bodies))
+    functions = (f'#line 1 "snippet_{number}"\nvoid snippet_{number}() {{ {body}\n}}\n' for number, body in enumerate(bodies))
     text = f"{before}\nusing namespace fathom;\n{''.join(functions)}"
     command = [cxx, "-std=c++20", "-fsyntax-only", "-w", "-fdiagnostics-color=never", "-I", str(source), "-x", "c++", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
@@ -41,9 +41,25 @@ def twin_failures(cases, cxx, source, before):
             yield f"{case.name}: the twin must compile but does not:\n{case.good}\n{errors}"
 
 
+def plainly_refused(cases, cxx, source, before):
+    """Indices of the cases whose `bad` is refused on its own line with its message, found by one compilation of them all."""
+    _, errors = compile_snippets(cxx, source, before, [case.bad for case in cases])
+    refused = set()
+    for line in errors.split("\n"):
+        match = re.match(r"snippet_(\d+):\d+:\d+: error: (.*)", line)
+        if match and any(message in match.group(2) for message in messages_of(cases[int(match.group(1))])):
+            refused.add(int(match.group(1)))
+    return refused
+
+
+def messages_of(case):
+    return case.message if isinstance(case.message, tuple) else (case.message,)
+
+
 def failures_of(case, cxx, source, before):
+    """The case by itself: for errors that are reported inside a header, and to say exactly what went wrong."""
     compiled, errors = compile_snippets(cxx, source, before, [case.bad])
-    messages = case.message if isinstance(case.message, tuple) else (case.message,)
+    messages = messages_of(case)
     if compiled:
         yield f"{case.name}: compiles but must not:\n{case.bad}"
     elif not any(message in errors for message in messages):
@@ -58,6 +74,7 @@ def self_test(cxx, source):
     assert not list(failures_of(fine, cxx, source, before))
     for planted in (Case("compiles", good, good, "conversion"), Case("other reason", "B b;", good, "conversion")):
         assert list(failures_of(planted, cxx, source, before)), f"self-test: '{planted.name}' was not found"
+        assert plainly_refused([planted, fine], cxx, source, before) == {1}, f"self-test: '{planted.name}' was taken as refused"
     bad_twin = Case("bad twin", "A a = 1;", "B b;", "conversion")
     assert len(list(twin_failures([fine, bad_twin], cxx, source, before))) == 1, "self-test: the bad twin was not found"
 
@@ -69,10 +86,10 @@ def main(before, cases):
     parser.add_argument("--cxx", required=True)
     arguments, _ = parser.parse_known_args()
     self_test(arguments.cxx, arguments.source)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        found = list(pool.map(lambda case: list(failures_of(case, arguments.cxx, arguments.source, before)), cases))
-    found.append(list(twin_failures(cases, arguments.cxx, arguments.source, before)))
-    failures = [failure for group in found for failure in group]
+    where = (arguments.cxx, arguments.source, before)
+    refused = plainly_refused(cases, *where)
+    failures = [failure for i, case in enumerate(cases) if i not in refused for failure in failures_of(case, *where)]
+    failures += twin_failures(cases, *where)
     if failures:
         sys.exit("\n".join(failures))
     print(f"{len(cases)} snippets are refused, their twins compile")
