@@ -44,9 +44,9 @@ void gate_values(const Gate& gate, const float* scores, const std::int32_t* indi
         break;
       }
       case GateKind::kTanh: {
-        const float t = std::tanh(r);
-        value = gate.a * t + gate.b;
-        slope = gate.a * (1.0f - t) * (1.0f + t);
+        const float e = std::exp(-2.0f * std::fabs(r));
+        value = gate.a * std::tanh(r) + gate.b;
+        slope = gate.a * 4.0f * e / ((1.0f + e) * (1.0f + e));  // 1 - tanh^2 without cancellation
         break;
       }
       case GateKind::kStraightThrough: value = 1.0f; break;

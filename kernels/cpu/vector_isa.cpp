@@ -3,6 +3,7 @@
 #include <atomic>
 #include <string>
 
+#include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/vector_kernels.hpp"
 #include "lib/error.hpp"
 
@@ -18,33 +19,25 @@ const VectorKernels* table_of(VectorIsa isa) {
   return nullptr;
 }
 
-bool cpu_has(VectorIsa isa) {
-#if defined(__x86_64__)
-  // __builtin_cpu_supports also checks that the operating system saves the wide registers (XCR0).
+Isa level_of(VectorIsa isa) {
   switch (isa) {
-    case VectorIsa::kBaseline: return true;
-    case VectorIsa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    case VectorIsa::kAvx512:
-      return cpu_has(VectorIsa::kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    case VectorIsa::kBaseline: return Isa::kBase;
+    case VectorIsa::kAvx2: return Isa::kAvx2;
+    case VectorIsa::kAvx512: return Isa::kAvx512;
   }
-  return false;
-#else
-  return isa == VectorIsa::kBaseline;
-#endif
+  return Isa::kBase;
 }
 
+// The fastest twin at or below the level that dispatch is capped to.
 VectorIsa fastest() {
-  for (VectorIsa isa : {VectorIsa::kAvx512, VectorIsa::kAvx2}) {
-    if (vector_isa_supported(isa)) return isa;
+  for (VectorIsa candidate : {VectorIsa::kAvx512, VectorIsa::kAvx2}) {
+    if (table_of(candidate) != nullptr && level_of(candidate) <= isa()) return candidate;
   }
   return VectorIsa::kBaseline;
 }
 
-std::atomic<VectorIsa>& active() {
-  static std::atomic<VectorIsa> isa{fastest()};
-  return isa;
-}
+constexpr int kNotForced = -1;
+std::atomic<int> forced{kNotForced};
 
 }  // namespace
 
@@ -57,7 +50,7 @@ std::string_view vector_isa_name(VectorIsa isa) {
   return "?";
 }
 
-bool vector_isa_supported(VectorIsa isa) { return table_of(isa) != nullptr && cpu_has(isa); }
+bool vector_isa_supported(VectorIsa isa) { return table_of(isa) != nullptr && level_of(isa) <= cpu_info().isa; }
 
 std::vector<VectorIsa> supported_vector_isas() {
   std::vector<VectorIsa> result;
@@ -67,14 +60,17 @@ std::vector<VectorIsa> supported_vector_isas() {
   return result;
 }
 
-VectorIsa active_vector_isa() { return active().load(std::memory_order_relaxed); }
+VectorIsa active_vector_isa() { 
+  const int choice = forced.load(std::memory_order_relaxed);
+  return choice == kNotForced ? fastest() : static_cast<VectorIsa>(choice);
+ }
 
 void force_vector_isa(VectorIsa isa) {
   if (!vector_isa_supported(isa)) {
     throw Error(ErrorKind::kEnvironment, "the instruction set '" + std::string(vector_isa_name(isa)) + "' is not available here", {},
                 "this CPU's fastest set is '" + std::string(vector_isa_name(fastest())) + "'");
   }
-  active().store(isa, std::memory_order_relaxed);
+  forced.store(static_cast<int>(isa), std::memory_order_relaxed);
 }
 
 const VectorKernels& vector_kernels() { return *table_of(active_vector_isa()); }

@@ -19,7 +19,7 @@ bool vector_isa_supported(VectorIsa isa);
 // Every supported set, slowest first.
 std::vector<VectorIsa> supported_vector_isas();
 
-// The set in use: the fastest supported one unless force_vector_isa has been called.
+// The set in use: the fastest supported one not above cap_isa's level (cpu_info.hpp), unless force_vector_isa has been called.
 VectorIsa active_vector_isa();
 
 // Uses `isa` for all later calls in this process (not to be called while kernels run). Throws an environment Error when unsupported.

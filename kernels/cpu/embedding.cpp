@@ -1,0 +1,56 @@
+#include "kernels/cpu/embedding.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cpu/ranges.hpp"
+#include "kernels/cpu/vector_kernels.hpp"
+
+namespace fathom::cpu {
+namespace {
+
+void check_ids(const Embedding& shape, const std::int32_t* ids) {
+  for (std::int64_t i = 0; i < shape.tokens; ++i) {
+    if (ids[i] < 0 || ids[i] >= shape.vocabulary) {
+      throw_internal("embedding: id " + std::to_string(ids[i]) + " of token " + std::to_string(i) + " is outside the vocabulary of " +
+                     std::to_string(shape.vocabulary));
+    }
+  }
+}
+
+}  // namespace
+
+void embedding(const Embedding& shape, const void* table, const std::int32_t* ids, const void* position_table,
+               const std::int32_t* positions, void* y, int threads) {
+  check_ids(shape, ids);
+  const auto kernel = vector_kernels().embedding[storage(shape.type)];
+  over_ranges(shape.tokens, threads, shape.width * dtype_bytes(shape.type) * (position_table ? 3 : 2), 1,
+              [&](std::int64_t begin, std::int64_t end) { kernel(table, ids, position_table, positions, y, shape.width, begin, end); });
+}
+
+std::int64_t embedding_workspace_bytes(std::int64_t tokens) { return tokens * static_cast<std::int64_t>(sizeof(std::uint64_t)); }
+
+void embedding_backward(const Embedding& shape, const void* dy, const std::int32_t* ids, void* gradient, void* workspace, int threads) {
+  check_ids(shape, ids);
+  auto* order = static_cast<std::uint64_t*>(workspace);
+  for (std::int64_t i = 0; i < shape.tokens; ++i) {
+    order[i] = static_cast<std::uint64_t>(ids[i]) << 32 | static_cast<std::uint64_t>(i);
+  }
+  std::sort(order, order + shape.tokens);
+  const auto id_at = [&](std::int64_t i) { return static_cast<std::int64_t>(order[i] >> 32); };
+  const auto kernel = vector_kernels().sum_rows[storage(shape.type)];
+  const std::int64_t row_bytes = shape.width * dtype_bytes(shape.type);
+  // A range owns the groups that begin in it, so every id is summed by one thread.
+  over_ranges(shape.tokens, threads, row_bytes * 3, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t i = begin;
+    while (i > 0 && i < end && id_at(i) == id_at(i - 1)) ++i;
+    while (i < end) {
+      std::int64_t last = i + 1;
+      while (last < shape.tokens && id_at(last) == id_at(i)) ++last;
+      kernel(dy, order + i, last - i, static_cast<char*>(gradient) + id_at(i) * row_bytes, shape.width);
+      i = last;
+    }
+  });
+}
+
+}  // namespace fathom::cpu
