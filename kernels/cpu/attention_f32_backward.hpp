@@ -3,6 +3,8 @@
 // With P recomputed from the saved log-sum-exp, D_i = d_out_i . out_i and dP = d_out V^T:
 //   dS = P * (dP - D),  dV = P^T d_out,  dK = scale * dS^T q,  dQ = scale * dS k.
 // Five products instead of the forward's two. dK and dV stay with the task; dQ is a partial sum over the task's keys.
+#pragma once
+
 #include "kernels/cpu/attention_f32_forward.hpp"
 
 namespace {

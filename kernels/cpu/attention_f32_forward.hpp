@@ -1,4 +1,6 @@
 // Forward tile of f32 attention: online softmax over blocks of keys. Template, included by the instruction-set twins.
+#pragma once
+
 #include "kernels/cpu/attention_f32_micro.hpp"
 
 namespace {

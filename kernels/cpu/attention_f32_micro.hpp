@@ -7,6 +7,8 @@
 // V provides: T, kWidth, kTileVecs (vectors per query tile), kUnroll (rows of an outer product), kKeyBlock,
 // load, store, set1, zero, add, sub, mul, fma(a,b,c) = a*b+c, max, exp2, between(s, lo, hi, j) (s where lo <= j < hi, else
 // -infinity), transpose(T[kWidth]).
+#pragma once
+
 #include <cstdint>
 
 #include "kernels/cpu/attention_f32_impl.hpp"
