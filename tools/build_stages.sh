@@ -17,24 +17,38 @@ failed() {
   echo "== failed in stage '$stage_name'; see the lines above" >&2
 }
 
-# build PRESET [TARGET...]: configures and builds quietly, shows the whole log of a step that fails. On a terminal ninja's
-# progress line is left visible.
+# build PRESET [TARGET...]: configures and builds. On a terminal ninja's progress line is left visible; elsewhere a line
+# passes every 20 seconds, and of a step that fails the whole log is shown.
 build() {
   local preset=$1 log
   shift
   log=$(mktemp)
   if ! cmake --preset "$preset" >"$log" 2>&1; then
-    cat "$log" >&2; rm -f "$log"
+    cat "$log" >&2
+    rm -f "$log"
     return 1
   fi
   grep '^-- fathom' "$log" >&2 || true
-  if [ -t 1 ]; then
+  local command=(cmake --build --preset "$preset" -j "$jobs" ${@:+--target "$@"})
+  if [ -t 2 ]; then
     rm -f "$log"
-    cmake --build --preset "$preset" -j "$jobs" ${@:+--target "$@"} >&2
-  elif ! cmake --build --preset "$preset" -j "$jobs" ${@:+--target "$@"} >"$log" 2>&1; then
-    grep -v '^\[[0-9]*/[0-9]*\]' "$log" | tail -n 100 >&2; rm -f "$log"
+    "${command[@]}" >&2
+  elif ! "${command[@]}" 2>&1 | tee "$log" | every_20_seconds >&2; then
+    grep -v '^\[[0-9]*/[0-9]*\]' "$log" | tail -n 100 >&2 || true
+    rm -f "$log"
     return 1
   else
-    tail -n 1 "$log" >&2; rm -f "$log"
+    tail -n 1 "$log" >&2
+    rm -f "$log"
   fi
+}
+
+every_20_seconds() {
+  local line last=$SECONDS
+  while IFS= read -r line; do
+    if [ $((SECONDS - last)) -ge 20 ]; then
+      last=$SECONDS
+      printf '%s\n' "$line"
+    fi
+  done
 }
