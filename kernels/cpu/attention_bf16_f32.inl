@@ -10,21 +10,13 @@
 #endif
 
 #include "kernels/cpu/attention_bf16_detail.hpp"
-
-#pragma GCC diagnostic ignored "-Wpsabi"  // vectors wider than a register are only passed between functions of this file
+#include "kernels/cpu/lanes16.inl"
 
 namespace fathom::cpu::detail {
 namespace {
 
-constexpr int kLanes = 16;
 constexpr int kKeys = 64;  // keys per block
-typedef float V16 __attribute__((vector_size(64)));
-typedef std::int32_t I16 __attribute__((vector_size(64)));
 
-struct alignas(64) Scores {
-  V16 p[kKeys];
-  V16 ds[kKeys];
-};
 
 int own_thread() {
 #if defined(_OPENMP)
@@ -55,27 +47,6 @@ void widen_lanes(const bf16* rows, std::int64_t stride, std::int64_t count, int 
       std::memcpy(out + d * kLanes + i, &bits, 4);
     }
   }
-}
-
-inline std::uint16_t narrow(float value) {
-  std::uint32_t raw;
-  std::memcpy(&raw, &value, 4);
-  if ((raw & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((raw >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
-}
-
-// 2^x for x <= 127, degree 5 (relative error 7.5e-8); below -125 it stays at 2^-125.
-inline V16 exp2_lanes(V16 x) {
-  const V16 low = V16{} - 125.0f;
-  x = x < low ? low : x;  // keeps a NaN
-  const V16 shifted = x + 12582912.0f;
-  const V16 r = x - (shifted - 12582912.0f);
-  V16 p = r * 0.0013276472167834048f + 0.00967554133102361f;
-  p = p * r + 0.05550713272875276f;
-  p = p * r + 0.2402211972396913f;
-  p = p * r + 0.6931469670652652f;
-  p = p * r + 1.0000000716546418f;
-  return (V16)((I16)p + ((I16)shifted << 23));
 }
 
 // out[key] = <row of key, lanes> for `count` keys: lanes [feature][16], rows [key][dp].

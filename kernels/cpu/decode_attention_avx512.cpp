@@ -1,0 +1,5 @@
+// Decode attention compiled for AVX-512.
+#if FATHOM_CPU && defined(__AVX512F__)
+#define FATHOM_TWIN(name) name##_avx512
+#include "kernels/cpu/decode_attention.inl"
+#endif

@@ -1,0 +1,110 @@
+// Sixteen f32 lanes as a GCC vector type, and bf16 rows read as pairs: one zmm, two ymm or four xmm registers. For the bodies
+// (*.inl) that are compiled once per instruction set; unnamed namespace and no std templates, so that code of a wider
+// instruction set cannot be linked into another copy.
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512BW__)
+#include <immintrin.h>
+#endif
+
+#include "lib/dtype.hpp"
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors are only passed between functions of one file
+
+namespace fathom::cpu::detail {
+namespace {
+
+constexpr int kLanes = 16;
+typedef float V16 __attribute__((vector_size(64)));
+typedef std::int32_t I16 __attribute__((vector_size(64)));
+typedef std::uint32_t U16 __attribute__((vector_size(64)));
+
+inline float widen(bf16 x) {
+  const std::uint32_t bits = std::uint32_t{x.bits} << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+inline std::uint16_t narrow(float value) {
+  std::uint32_t raw;
+  std::memcpy(&raw, &value, 4);
+  if ((raw & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((raw >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
+}
+
+inline float lane_sum(V16 v) {
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) v[i] += v[i + step];
+  }
+  return v[0];
+}
+
+// 2^x for x <= 127, degree 5 (relative error 7.5e-8); below -125 it stays at 2^-125.
+inline V16 exp2_lanes(V16 x) {
+  const V16 low = V16{} - 125.0f;
+  x = x < low ? low : x;  // keeps a NaN
+  const V16 shifted = x + 12582912.0f;
+  const V16 r = x - (shifted - 12582912.0f);
+  V16 p = r * 0.0013276472167834048f + 0.00967554133102361f;
+  p = p * r + 0.05550713272875276f;
+  p = p * r + 0.2402211972396913f;
+  p = p * r + 0.6931469670652652f;
+  p = p * r + 1.0000000716546418f;
+  return (V16)((I16)p + ((I16)shifted << 23));
+}
+
+// 32 consecutive bf16 as their even and odd members, or 16 f32 twice: what a step of a dot product multiplies. Both factors
+// are split alike, so the pairing does not matter.
+template <class T>
+struct Chunk;
+
+template <>
+struct Chunk<bf16> {
+  static constexpr int kParts = 2;
+  static constexpr int kElements = 32;
+  V16 part[2];
+  static Chunk load(const bf16* p) {
+    U16 bits;
+    std::memcpy(&bits, p, sizeof(bits));
+    return {{(V16)(bits << 16), (V16)(bits & 0xffff0000u)}};
+  }
+};
+
+template <>
+struct Chunk<float> {
+  static constexpr int kParts = 1;
+  static constexpr int kElements = 16;
+  V16 part[1];
+  static Chunk load(const float* p) {
+    Chunk c;
+    std::memcpy(&c.part[0], p, sizeof(V16));
+    return c;
+  }
+};
+
+// The first `count` elements, the rest zero.
+template <class T>
+inline Chunk<T> load_tail(const T* p, std::int64_t count) {
+#if defined(__AVX512BW__)
+  if constexpr (sizeof(T) == 2) {
+    const U16 bits = (U16)_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p);
+    return {{(V16)(bits << 16), (V16)(bits & 0xffff0000u)}};
+  } else {
+    return {{(V16)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p)}};
+  }
+#endif
+  T buffer[Chunk<T>::kElements] = {};
+  std::memcpy(static_cast<void*>(buffer), p, static_cast<std::size_t>(count) * sizeof(T));
+  return Chunk<T>::load(buffer);
+}
+
+// Element i of a chunk that was loaded by Chunk<T>::load.
+template <class T>
+inline float element(const V16* part, int i) {
+  return Chunk<T>::kParts == 2 ? part[i % 2][i / 2] : part[0][i];
+}
+
+}  // namespace
+}  // namespace fathom::cpu::detail
