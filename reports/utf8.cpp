@@ -201,4 +201,22 @@ std::vector<std::string> wrap(std::string_view text, int width) {
   return lines;
 }
 
+std::vector<std::string> wrap_items(const std::vector<std::string>& items, int width) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (const std::string& item : items) {
+    if (!line.empty() && display_width(line) + 2 + display_width(item) > width) {
+      lines.push_back(line);
+      line.clear();
+    }
+    if (display_width(item) > width) {
+      for (std::string& part : wrap(item, width)) lines.push_back(std::move(part));
+      continue;
+    }
+    line += (line.empty() ? "" : "  ") + item;
+  }
+  if (!line.empty()) lines.push_back(line);
+  return lines;
+}
+
 }  // namespace fathom

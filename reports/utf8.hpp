@@ -37,4 +37,7 @@ std::string pad_left(std::string_view text, int width);
 // Breaks at spaces into lines of at most `width` columns; words longer than a line are cut. At least one line.
 std::vector<std::string> wrap(std::string_view text, int width);
 
+// Legend entries side by side, two blanks apart; an entry is broken only where it is wider than a line.
+std::vector<std::string> wrap_items(const std::vector<std::string>& items, int width);
+
 }  // namespace fathom

@@ -1,0 +1,216 @@
+#include "reports/columns.hpp"
+
+#include <algorithm>
+
+#include "lib/error.hpp"
+
+namespace fathom {
+namespace {
+
+using enum Unit;
+
+// Grouped as reports show them: identity, counts, memory, prediction, measurement, comparison, routing, accuracy.
+const std::vector<Column> kColumns{
+    {"model", "model", kText, 0, "The network: built-in name, file, or imported configuration.", "",
+     "model, results[]"},
+    {"phase", "phase", kText, 0, "train, prefill, decode or generate.", "", "scenario"},
+    {"batch", "batch", kCount, 2, "Sequences processed together.", "", "scenario"},
+    {"seq", "seq", kCount, 2, "Tokens per sequence that the step processes (prefill, train).", "", "scenario"},
+    {"context", "context", kCount, 3, "Keys visible to the new token of a decode step, itself included.", "",
+     "scenario"},
+    {"dtype", "dtype", kText, 4, "Element type of weights and activations.", "", "scenario"},
+    {"backend", "backend", kText, 5, "What executed the ops: reference, cpu, cuda or fake.", "", "scenario"},
+    {"threads", "threads", kCount, 6, "Worker threads of the CPU backend.", "", "scenario"},
+    {"machine", "machine", kText, 4, "The machine description that predictions used.", "", "machine"},
+    {"routing", "routing", kText, 5, "How a routed block chooses tokens: topk, threshold, predictor or random.", "",
+     "scenario"},
+    {"capacity", "capacity", kRatio, 4, "Declared share of a sequence's tokens that a routed block processes.",
+     "slots = floor(capacity * seq)", "scenario"},
+    {"convention", "convention", kText, 5, "The FLOP counting convention of `convention.flops`.", "",
+     "convention.name"},
+    {"path", "op", kText, 0, "Place of the op in the network, such as `layers.07/mod/mlp/down`.", "", "ops[]"},
+    {"kind", "kind", kText, 3, "Kind of op: gemm, attention, rms_norm, top_k, ...", "", "ops[]"},
+    {"shape", "shape", kText, 4, "Dimensions of the op, for a GEMM m x n x k.", "", "ops[]"},
+    {"times", "times", kCount, 5, "How often the op occurs in the step with this shape.", "", "ops[]"},
+    {"status", "status", kText, 1, "Why a number is missing; empty when nothing is.", "", "ops[], totals"},
+
+    {"flops_matmul", "matmul FLOP", kFlop, 1,
+     "Multiply-adds of matrix ops (GEMM, attention core), 2 FLOP each, `exact` convention, causal pairs only. Always "
+     "an integer.",
+     "GEMM 2*m*n*k; causal attention 2*heads*(d_qk+d_v)*S(S+1)/2 per sequence", "totals, ops[]"},
+    {"flops_expected", "expected FLOP", kFlop, 4,
+     "Expectation of flops_matmul where the number of routed rows is random (decode).",
+     "E over rows ~ Binomial(batch, p)", "totals, ops[]"},
+    {"flops_executed", "executed FLOP", kFlop, 5,
+     "Multiply-adds that the kernels really performed, 2 FLOP each, tile padding included where a kernel pads.", "",
+     "ops[]"},
+    {"convention_flops", "convention FLOP", kFlop, 6,
+     "FLOP under the named convention. A string in JSON where it is not an integer.", "see `fathom explain CONVENTION`",
+     "convention.flops"},
+    {"elements_vector", "vector elements", kCount, 5,
+     "Elements touched once each by norms, softmax, activations, residual adds, RoPE, gather, scatter, top-k and "
+     "optimizer.",
+     "sum over vector ops", "totals, ops[]"},
+    {"bytes_read", "read", kBytes, 4, "Bytes that the op must read once from memory: inputs and weights.",
+     "sum of input tensors, each once per op", "totals, ops[]"},
+    {"bytes_written", "written", kBytes, 5, "Bytes that the op must write: its outputs.", "sum of output tensors",
+     "totals, ops[]"},
+    {"intensity", "intensity", kIntensity, 6, "Arithmetic intensity: matmul FLOP per byte moved.",
+     "flops_matmul / (bytes_read + bytes_written)", "ops[]"},
+    {"params_total", "params", kCount, 3, "All parameters, routers and predictors included.", "", "totals"},
+    {"params_active", "active params", kCount, 4,
+     "Parameters that one token uses: experts and routed blocks it passes only.", "", "totals"},
+    {"flops_ratio", "FLOP ratio", kRatio, 1, "Matmul FLOP of this configuration over its dense twin.",
+     "flops_matmul / flops_matmul(dense)", "totals"},
+
+    {"kv_bytes", "KV cache", kBytes, 4, "Key/value cache of the whole scenario: all sequences at full context.", "",
+     "totals"},
+    {"kv_bytes_per_token", "KV per token", kBytes, 5, "Key/value cache per token of context and sequence.",
+     "sum over layers 2*kv_heads*head_dim*dtype bytes", "totals"},
+    {"peak_bytes", "peak memory", kBytes, 4,
+     "Planned peak: parameters, caches and the largest set of tensors alive at one time.",
+     "liveness plan of the op list", "totals"},
+    {"arena_bytes", "arena", kBytes, 6, "Memory that the backend allocated for the plan; equals the plan exactly.", "",
+     "totals"},
+    {"rss_bytes", "resident", kBytes, 6, "Peak resident memory of the process as the system reports it.", "", "totals"},
+
+    {"predicted_s", "predicted", kSeconds, 0,
+     "Predicted time, written down before the run; `binding` says what limits it, `provenance` where the peaks come "
+     "from.",
+     "", "totals, ops[]"},
+    {"predicted_lo_s", "lower", kSeconds, 5, "Lower end of the prediction's 80 % interval.",
+     "10 % quantile of held-out errors", "totals, ops[]"},
+    {"predicted_hi_s", "upper", kSeconds, 5, "Upper end of the prediction's 80 % interval.",
+     "90 % quantile of held-out errors", "totals, ops[]"},
+    {"compute_s", "compute", kSeconds, 5, "Part of the prediction bound by arithmetic.", "flops_matmul / peak rate",
+     "totals, ops[]"},
+    {"memory_s", "memory", kSeconds, 5, "Part of the prediction bound by data movement.",
+     "(bytes_read + bytes_written) / bandwidth", "totals, ops[]"},
+    {"launch_s", "launch", kSeconds, 6, "Fixed cost per op: kernel launch or parallel-region entry.", "",
+     "totals, ops[]"},
+    {"binding", "bound by", kText, 2, "What limits the op: compute, memory or launch.", "largest of the three parts",
+     "ops[]"},
+    {"provenance", "source", kText, 5,
+     "Where the peaks behind a prediction come from: datasheet, probed, fitted or extrapolated.", "", "ops[]"},
+    {"light_s", "light", kSeconds, 6,
+     "Lower bound that no execution can beat: the larger of arithmetic and traffic at datasheet or probed peak.",
+     "max(flops/peak, bytes/bandwidth)", "ops[]"},
+
+    {"measured_s", "measured", kSeconds, 0, "Median measured time.", "median over samples", "totals, ops[]"},
+    {"normalised_s", "normalised", kSeconds, 4, "Step time as the sum of bracketed ops, machine state divided out.",
+     "sum over ops of median(t/r) * reference", "totals"},
+    {"min_s", "min", kSeconds, 6, "Fastest sample.", "", "totals, ops[]"},
+    {"p50_s", "p50", kSeconds, 3, "50th percentile of the samples.", "", "totals, ops[]"},
+    {"p95_s", "p95", kSeconds, 4, "95th percentile of the samples.", "", "totals, ops[]"},
+    {"p99_s", "p99", kSeconds, 4, "99th percentile of the samples.", "", "totals, ops[]"},
+    {"ttft_s", "first token", kSeconds, 2, "Time to first token of a generation: the prefill step.", "", "totals"},
+    {"tpot_s", "per token", kSeconds, 2, "Time per output token after the first.",
+     "(last - first token) / (tokens - 1)", "totals"},
+    {"samples", "samples", kCount, 6, "Timed repetitions behind a median.", "", "totals, ops[]"},
+    {"spread", "spread", kPercent, 4, "Relative spread of the samples.", "(p75 - p25) / median", "totals, ops[]"},
+    {"noise", "A/A noise", kPercent, 5,
+     "How far two interleaved measurements of the same thing differ; an error below this says nothing.",
+     "|a - b| / median", "totals, ops[]"},
+    {"tokens_per_s", "tokens/s", kTokenRate, 4, "Throughput.", "batch * tokens / measured_s", "totals"},
+    {"achieved_flops_per_s", "rate", kFlopRate, 4, "Achieved arithmetic rate.", "flops_matmul / measured_s",
+     "totals, ops[]"},
+    {"achieved_bytes_per_s", "traffic rate", kByteRate, 5, "Achieved data rate.",
+     "(bytes_read + bytes_written) / measured_s", "totals, ops[]"},
+    {"peak_fraction", "of peak", kPercent, 5, "Achieved rate over the probed peak of the same machine.", "rate / peak",
+     "ops[]"},
+    {"mfu", "MFU", kPercent, 4, "Model FLOP utilisation of the step.", "flops_matmul / (measured_s * peak)", "totals"},
+
+    {"time_ratio", "meas/pred", kRatio, 3, "Measured over predicted time; above 1 the run was slower than predicted.",
+     "measured_s / predicted_s", "totals, ops[]"},
+    {"error", "error", kSignedPercent, 1, "Signed relative error of the prediction; positive: predicted too slow.",
+     "predicted_s / measured_s - 1", "totals, ops[]"},
+    {"share", "share", kPercent, 3, "This row's share of the step's time.", "measured_s / sum of measured_s", "ops[]"},
+    {"verdict", "verdict", kText, 1,
+     "within (inside the interval), fast, slow, faster-than-light, noisy, too-short, out-of-range or skipped.", "",
+     "totals, ops[]"},
+    {"predicted_ratio", "predicted ratio", kRatio, 1, "Predicted time over the dense twin's predicted time.",
+     "predicted_s / predicted_s(dense)", "totals"},
+    {"measured_ratio", "measured ratio", kRatio, 1, "Measured time over the dense twin's measured time.",
+     "measured_s / measured_s(dense)", "totals"},
+    {"realised", "realised", kPercent, 1,
+     "Realised fraction: time saved over FLOPs saved against the dense twin. A status when no FLOPs are saved.",
+     "(1 - measured_ratio) / (1 - flops_ratio)", "totals"},
+
+    {"rows_declared", "rows declared", kCount, 4, "Rows that a routed block declares as its capacity.", "batch * slots",
+     "ops[]"},
+    {"rows_expected", "rows expected", kNone, 5, "Expected rows, where the number is random.", "batch * p", "ops[]"},
+    {"rows_executed", "rows executed", kCount, 5, "Rows that a run really processed.", "", "ops[]"},
+    {"participation", "participation", kPercent, 3, "Share of tokens that a block processed in the run.",
+     "rows_executed / rows", "ops[]"},
+
+    {"n", "n", kCount, 2, "Ops or configurations behind an accuracy figure.", "", "validation"},
+    {"coverage", "coverage", kPercent, 3, "Share of ops or configurations that were predicted and graded.", "",
+     "validation"},
+    {"mape", "MAPE", kPercent, 1, "Mean absolute relative error.", "mean |predicted_s/measured_s - 1|", "validation"},
+    {"median_error", "median error", kPercent, 1, "Median absolute relative error.", "", "validation"},
+    {"p90_error", "p90 error", kPercent, 3, "90th percentile of the absolute relative error.", "", "validation"},
+    {"interval_coverage", "in interval", kPercent, 4, "Share of measurements inside their interval (nominal 80 %).", "",
+     "validation"},
+};
+
+}  // namespace
+
+const std::vector<Column>& all_columns() {
+  return kColumns;
+}
+
+const Column* find_column(std::string_view key) {
+  const auto found = std::find_if(kColumns.begin(), kColumns.end(), [&](const Column& c) { return c.key == key; });
+  return found == kColumns.end() ? nullptr : &*found;
+}
+
+const Column& column_named(std::string_view key) {
+  if (const Column* column = find_column(key)) return *column;
+  throw_internal("no glossary entry for column '" + std::string(key) + "' (reports/columns.cpp)");
+}
+
+const Column& lookup_column(std::string_view key) {
+  if (key == "convention.flops") key = "convention_flops";
+  std::string_view last = key;
+  if (const auto dot = key.rfind('.'); dot != std::string_view::npos) last = key.substr(dot + 1);
+  if (const Column* column = find_column(last)) return *column;
+  std::vector<std::string> names;
+  for (const Column& column : kColumns) names.emplace_back(column.key);
+  throw_input("unknown column '" + std::string(key) + "'", {{}, 0, std::string(key)}, name_hint(last, names));
+}
+
+std::string base_unit(const Column& column) {
+  switch (column.unit) {
+    case kFlop:
+      return "FLOP (2 per MAC)";
+    case kBytes:
+      return "bytes";
+    case kSeconds:
+      return "seconds";
+    case kCount:
+      return "count";
+    case kRatio:
+      return "ratio";
+    case kPercent:
+      return "fraction";
+    case kSignedPercent:
+      return "signed fraction";
+    case kText:
+      return "text";
+    case kNone:
+      return "number";
+    case kFlopRate:
+      return "FLOP/s";
+    case kByteRate:
+      return "bytes/s";
+    case kTokenRate:
+      return "tokens/s";
+    case kIntensity:
+      return "FLOP per byte";
+    case kJoules:
+      return "joules";
+  }
+  return "";
+}
+
+}  // namespace fathom

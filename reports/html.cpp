@@ -1,0 +1,188 @@
+#include "reports/html.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/format.hpp"
+#include "reports/html_assets.hpp"
+#include "reports/svg.hpp"
+#include "reports/text.hpp"
+#include "reports/utf8.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr int kWide = 1160;
+constexpr int kNarrow = 360;
+
+// Escaped text with `backticks` as code elements.
+std::string inline_html(std::string_view text) {
+  const std::string clean = printable(text);
+  if (std::count(clean.begin(), clean.end(), '`') % 2 != 0) return xml_escape(clean);
+  std::string out;
+  bool code = false;
+  std::size_t at = 0;
+  while (at <= clean.size()) {
+    const std::size_t tick = std::min(clean.find('`', at), clean.size());
+    out += xml_escape(std::string_view(clean).substr(at, tick - at));
+    if (tick == clean.size()) break;
+    out += code ? "</code>" : "<code>";
+    code = !code;
+    at = tick + 1;
+  }
+  return out;
+}
+
+const char* verdict_class(std::string_view verdict) {
+  if (verdict.starts_with("within")) return " v-within";
+  if (verdict.starts_with("faster-than-light")) return " v-light";
+  if (verdict.starts_with("slow")) return " v-slow";
+  if (verdict.starts_with("fast")) return " v-fast";
+  return "";
+}
+
+std::string table_cell(const Cell& cell, const ReportColumn& column) {
+  const bool numeric = is_numeric(column.unit);
+  const std::string shown = cell_text(cell, column);
+  std::string classes = "n";
+  if (!numeric) classes = shown.find('/') != std::string::npos ? "p" : shown.size() > 40 ? "w" : "k";
+  if (cell.missing() != nullptr) classes += " s";
+  if (column.key == "verdict") classes += verdict_class(shown);
+  std::string out = "<td";
+  if (!classes.empty()) out += " class=\"" + classes + "\"";
+  if (cell.is_number()) {
+    const std::string exact = exact_text(cell);
+    out += " data-v=\"" + exact + "\"";
+    const std::string title = cell.exact() != nullptr ? grouped(*cell.exact()) : exact;
+    if (title != shown) {
+      const std::string_view symbol = unit_symbol(column.unit);
+      const bool fraction = column.unit == Unit::kPercent || column.unit == Unit::kSignedPercent;
+      out += " title=\"" + title + (symbol.empty() || fraction ? "" : " " + std::string(symbol)) + "\"";
+    }
+  }
+  std::string content = inline_html(shown);
+  if (classes == "p") {  // a path may be broken after its slashes
+    for (std::size_t at = 0; (at = content.find('/', at)) != std::string::npos; at += 6) {
+      if (at > 0 && content[at - 1] == '<') continue;  // a closing tag
+      content.insert(at + 1, "<wbr>");
+    }
+  }
+  return out + ">" + content + "</td>";
+}
+
+template <class Plot>
+std::string both_widths(const Plot& plot, std::size_t frame = 0) {
+  return "<div class=\"wide\">" + render_svg(plot, {kWide, false, frame}) + "</div>\n<div class=\"narrow\">" +
+         render_svg(plot, {kNarrow, false, frame}) + "</div>\n";
+}
+
+std::string caption(const std::string& text) {
+  return text.empty() ? "" : "<figcaption class=\"caption\">" + inline_html(text) + "</figcaption>\n";
+}
+
+struct HtmlParts {
+  std::string operator()(const Heading& heading) const {
+    const int level = std::clamp(heading.level, 2, 4);
+    return fmt::format("<h{0}>{1}</h{0}>\n", level, inline_html(heading.text));
+  }
+  std::string operator()(const Paragraph& paragraph) const { return "<p>" + inline_html(paragraph.text) + "</p>\n"; }
+  std::string operator()(const CodeBlock& code) const { return "<pre>" + xml_escape(code.text) + "</pre>\n"; }
+  std::string operator()(const Note& note) const {
+    const bool warning = note.severity == Note::Severity::kWarning, skipped = note.severity == Note::Severity::kSkipped;
+    return fmt::format("<div class=\"note{}\"><b>{}</b>{}</div>\n",
+                       warning   ? " warning"
+                       : skipped ? " skipped"
+                                 : "",
+                       warning   ? "Warning"
+                       : skipped ? "Skipped"
+                                 : "Note",
+                       inline_html(note.text));
+  }
+  std::string operator()(const KeyValues& list) const {
+    std::string out = list.title.empty() ? "" : "<h3>" + inline_html(list.title) + "</h3>\n";
+    out += "<dl>\n";
+    for (const KeyValues::Item& item : list.items) {
+      std::string value = inline_html(format_cell(item.value, item.unit));
+      if (const u128* count = item.value.exact(); count != nullptr && *count >= 10000)
+        value += " (" + grouped(*count) + ")";
+      if (!item.source.empty()) value += " <span class=\"source\">" + inline_html(item.source) + "</span>";
+      out += "<dt>" + inline_html(item.label) + "</dt><dd>" + value + "</dd>\n";
+    }
+    return out + "</dl>\n";
+  }
+  std::string operator()(const ReportTable& table) const { return render_html(table); }
+  std::string operator()(const XyPlot& plot) const {
+    return "<figure>\n" + both_widths(plot) + caption(plot.caption) + "</figure>\n";
+  }
+  std::string operator()(const BarPlot& plot) const {
+    return "<figure>\n" + both_widths(plot) + caption(plot.caption) + "</figure>\n";
+  }
+  // Several frames become radio buttons; which drawing shows is decided by style alone.
+  std::string operator()(const RoutingMap& map) const {
+    if (map.frames.size() == 1) return "<figure>\n" + both_widths(map) + caption(map.caption) + "</figure>\n";
+    std::string inputs, frames, rules;
+    const std::string id = "f-" + anchor(map.key);
+    for (std::size_t i = 0; i < map.frames.size(); ++i) {
+      inputs += fmt::format("<input type=\"radio\" name=\"{0}\" id=\"{0}-{1}\"{2}><label for=\"{0}-{1}\">{3}</label>\n",
+                            id, i, i == 0 ? " checked" : "", inline_html(map.frames[i].label));
+      frames += fmt::format("<div class=\"frame {}-{}\">\n", id, i) + both_widths(map, i) + "</div>\n";
+      rules += fmt::format("#{0}-{1}:checked~.{0}-{1}{{display:block}}\n", id, i);
+    }
+    return "<figure class=\"frames\">\n<style>" + rules + "</style>\n" + inputs + frames + caption(map.caption) +
+           "</figure>\n";
+  }
+
+  static std::string anchor(std::string_view key) {
+    std::string out;
+    for (const char c : key) out += (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '-';
+    return out;
+  }
+};
+
+}  // namespace
+
+std::string render_html(const ReportTable& table) {
+  // A table of words only is read, not compared: on a phone its rows become paragraphs.
+  const bool prose = std::none_of(table.columns.begin(), table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
+  std::string out = fmt::format("<div class=\"scroll\"><table class=\"sortable{}\" id=\"t-{}\">\n", prose ? " prose" : "",
+                                HtmlParts::anchor(table.key));
+  if (!table.title.empty()) out += "<caption>" + inline_html(table.title) + "</caption>\n";
+  out += "<thead><tr>";
+  for (const ReportColumn& column : table.columns) {
+    out += fmt::format("<th scope=\"col\"{}>{}</th>", is_numeric(column.unit) ? " class=\"n\"" : "",
+                       xml_escape(printable(header_text(column))));
+  }
+  out += "</tr></thead>\n<tbody>\n";
+  std::string footer;
+  for (const ReportTable::Row& row : table.rows) {
+    std::string line = "<tr>";
+    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c]);
+    (row.total ? footer : out) += line + "</tr>\n";
+  }
+  out += "</tbody>\n";
+  if (!footer.empty()) out += "<tfoot>\n" + footer + "</tfoot>\n";
+  out += "</table></div>\n";
+  if (!table.caption.empty()) out += "<p class=\"caption\">" + inline_html(table.caption) + "</p>\n";
+  return out;
+}
+
+std::string render_html(const Document& document) {
+  const std::string title = xml_escape(printable(document.title));
+  std::string out = R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+<meta name="color-scheme" content="light dark">
+)";
+  out += "<title>" + title + "</title>\n<style>\n" + svg_colours() + svg_rules() + std::string(html_style()) +
+         "</style>\n</head>\n<body>\n<main>\n";
+  if (!title.empty()) out += "<h1>" + title + "</h1>\n";
+  for (const DocumentPart& part : document.parts) out += std::visit(HtmlParts{}, part);
+  out += "</main>\n<script>\n" + std::string(html_script()) + "</script>\n</body>\n</html>\n";
+  return out;
+}
+
+}  // namespace fathom

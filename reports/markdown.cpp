@@ -1,0 +1,145 @@
+#include "reports/markdown.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/format.hpp"
+#include "reports/svg.hpp"
+#include "reports/text.hpp"
+#include "reports/utf8.hpp"
+
+namespace fathom {
+namespace {
+
+// Escapes what GitHub would read as markup; text in `backticks` stays code. Underscores inside words are no markup
+// there.
+std::string escape(std::string_view text) {
+  const std::string clean = printable(text);
+  const bool balanced = std::count(clean.begin(), clean.end(), '`') % 2 == 0;
+  std::string out;
+  bool code = false;
+  for (std::size_t i = 0; i < clean.size(); ++i) {
+    const char c = clean[i];
+    if (c == '`' && balanced) {
+      code = !code;
+      out += c;
+    } else if (c == '|') {
+      out += "\\|";  // also in code: table cells are split before code is found
+    } else if (code) {
+      out += c;
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == '\\' || c == '`' || c == '*' || c == '[' || c == ']' || c == '~' || c == '$') {
+      out += std::string("\\") + c;
+    } else if (c == '_' && (i == 0 || clean[i - 1] == ' ' || i + 1 == clean.size() || clean[i + 1] == ' ')) {
+      out += "\\_";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// A line that starts like a heading, list, quote or rule is kept a paragraph.
+std::string paragraph_text(std::string_view text) {
+  std::string out = escape(text);
+  const std::size_t digits = out.find_first_not_of("0123456789");
+  if (!out.empty() && std::string_view("#>-+=").find(out[0]) != std::string_view::npos) return "\\" + out;
+  if (digits != std::string::npos && digits > 0 && (out[digits] == '.' || out[digits] == ')')) out.insert(digits, "\\");
+  return out;
+}
+
+std::string fence(const std::string& text) {
+  std::string ticks = "```";
+  while (text.find(ticks) != std::string::npos) ticks += '`';
+  return ticks + "\n" + text + (text.empty() || text.back() == '\n' ? "" : "\n") + ticks + "\n";
+}
+
+struct MarkdownParts {
+  const MarkdownOptions& options;
+
+  std::string operator()(const Heading& heading) const {
+    return std::string(static_cast<std::size_t>(std::clamp(heading.level, 1, 6)), '#') + " " + escape(heading.text) +
+           "\n";
+  }
+  std::string operator()(const Paragraph& paragraph) const { return paragraph_text(paragraph.text) + "\n"; }
+  std::string operator()(const CodeBlock& code) const { return fence(valid_utf8(code.text)); }
+  std::string operator()(const Note& note) const {
+    const char* kind = note.severity == Note::Severity::kWarning ? "WARNING" : "NOTE";
+    const char* prefix = note.severity == Note::Severity::kSkipped ? "Skipped: " : "";
+    return fmt::format("> [!{}]\n> {}{}\n", kind, prefix, paragraph_text(note.text));
+  }
+  std::string operator()(const KeyValues& list) const {
+    std::string out = list.title.empty() ? "" : "**" + escape(list.title) + "**\n\n";
+    const bool sources =
+        std::any_of(list.items.begin(), list.items.end(), [](const auto& i) { return !i.source.empty(); });
+    out += sources ? "| | | source |\n|---|---|---|\n" : "| | |\n|---|---|\n";
+    for (const KeyValues::Item& item : list.items) {
+      std::string value = escape(format_cell(item.value, item.unit));
+      if (const u128* count = item.value.exact(); count != nullptr && *count >= 10000)
+        value += fmt::format(" ({})", grouped(*count));
+      out += fmt::format("| {} | {} |{}\n", escape(item.label), value, sources ? " " + escape(item.source) + " |" : "");
+    }
+    return out;
+  }
+  std::string operator()(const ReportTable& table) const { return render_markdown(table); }
+  template <class Plot>
+  std::string operator()(const Plot& plot) const {
+    if (options.plot_folder.empty()) return fence(render_text(plot, TextOptions{80, false, true}));
+    std::string out = fmt::format("![{}]({}{}.svg)\n", escape(plot.title), options.plot_folder, plot.key);
+    if (!plot.caption.empty()) out += "\n" + paragraph_text(plot.caption) + "\n";
+    return out;
+  }
+};
+
+}  // namespace
+
+std::string render_markdown(const ReportTable& table) {
+  std::string out;
+  if (!table.title.empty()) out += "**" + escape(table.title) + "**\n\n";
+  std::string header = "|", rule = "|";
+  for (const ReportColumn& column : table.columns) {
+    header += " " + escape(header_text(column)) + " |";
+    rule += is_numeric(column.unit) ? "---:|" : "---|";
+  }
+  out += header + "\n" + rule + "\n";
+  std::size_t plain = 0;
+  for (const ReportTable::Row& row : table.rows) {
+    if (!row.total && table.preview_rows > 0 && plain++ >= static_cast<std::size_t>(table.preview_rows)) continue;
+    std::string line = "|";
+    for (std::size_t c = 0; c < row.cells.size(); ++c) {
+      const std::string text = escape(cell_text(row.cells[c], table.columns[c]));
+      line += " " + (row.total && !text.empty() ? "**" + text + "**" : text) + " |";
+    }
+    out += line + "\n";
+  }
+  if (table.preview_rows > 0 && plain > static_cast<std::size_t>(table.preview_rows)) {
+    out += fmt::format("\nand {} more rows (the CSV has all).\n", plain - static_cast<std::size_t>(table.preview_rows));
+  }
+  if (!table.caption.empty()) out += "\n" + paragraph_text(table.caption) + "\n";
+  return out;
+}
+
+std::string render_markdown(const Document& document, const MarkdownOptions& options) {
+  std::string out = document.title.empty() ? "" : "# " + escape(document.title) + "\n";
+  for (const DocumentPart& part : document.parts) {
+    if (!out.empty()) out += "\n";
+    out += std::visit(MarkdownParts{options}, part);
+  }
+  return out;
+}
+
+std::vector<PlotFile> plot_files(const Document& document) {
+  std::vector<PlotFile> files;
+  for (const DocumentPart& part : document.parts) {
+    if (const auto* xy = std::get_if<XyPlot>(&part)) files.push_back({xy->key + ".svg", render_svg(*xy)});
+    if (const auto* bars = std::get_if<BarPlot>(&part)) files.push_back({bars->key + ".svg", render_svg(*bars)});
+    if (const auto* map = std::get_if<RoutingMap>(&part)) files.push_back({map->key + ".svg", render_svg(*map)});
+  }
+  return files;
+}
+
+}  // namespace fathom
