@@ -28,6 +28,10 @@ struct alignas(64) TileConfig {
   std::uint8_t rows[16] = {};
 };
 
+// g++ 12 declares the tile intrinsics without a memory operand (loads) or with one of eight bytes (configuration), so it may
+// move or drop stores to what they read. Put this between such stores and the tile instructions.
+inline void publish_stores() { asm volatile("" ::: "memory"); }
+
 // All eight tiles 16 x 64 bytes. The configuration belongs to the thread and is released at the end of the parallel region.
 inline void configure_tiles() {
   TileConfig config;
@@ -35,6 +39,7 @@ inline void configure_tiles() {
     config.bytes[t] = 64;
     config.rows[t] = 16;
   }
+  asm volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 

@@ -97,6 +97,7 @@ inline void score_tiles(const bf16* key_tiles, const bf16* queries, float* out) 
 
 template <int kSteps>
 inline void load_queries(const bf16* queries) {
+  publish_stores();
   if constexpr (kSteps <= 2) {
     _tile_loadd(4, queries, 64);
     _tile_loadd(5, queries + kTileHalves, 64);
@@ -168,6 +169,7 @@ inline void exp_scores(float* scores, const ExpConstants& k, RowState& state) {
 // O^T += V^T P^T over `blocks` steps of 32 keys. values: feature tiles of the first step; o: [feature tile][half] tiles.
 template <int kSteps>
 inline void accumulate_output(const bf16* values, const float* probabilities, int blocks, bool first, float* o) {
+  publish_stores();
   for (int d = 0; d < kSteps; ++d) {
     float* c = o + std::int64_t{4} * d * kTileFloats;
     if (first) {

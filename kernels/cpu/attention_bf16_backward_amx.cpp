@@ -236,6 +236,7 @@ void run_block(const HeadTask& task, std::int64_t key0, int key_tiles, std::int6
     if (kind(key, query) != kHidden) unit_tiles<kSteps>(w, key, query, w.scores + 1024 * buffer);
   };
   const int units = key_tiles * groups;
+  publish_stores();
   compute(0, 0);
   for (int unit = 0; unit < units; ++unit) {
     if (unit + 1 < units) compute(unit + 1, (unit + 1) & 1);
@@ -256,6 +257,7 @@ void run_block(const HeadTask& task, std::int64_t key0, int key_tiles, std::int6
         break;
     }
   }
+  publish_stores();
   constexpr std::int64_t kFeatureTiles = 2 * kSteps;
   constexpr std::int64_t kBlockHalves = kFeatureTiles * kTileHalves;  // of 32 packed rows
   for (int tile = 0; tile < key_tiles; tile += 2) {
