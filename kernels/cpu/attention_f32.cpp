@@ -12,6 +12,7 @@
 #include <string>
 
 #include "kernels/cpu/attention_f32_impl.hpp"
+#include "kernels/cpu/vector_isa.hpp"
 #include "lib/error.hpp"
 
 namespace fathom::cpu {
@@ -22,19 +23,13 @@ using Index = std::int64_t;
 
 constexpr int kMaxParts = 4;
 
-const Kernels& kernels_of(AttentionIsa isa) {
-  if (!attention_isa_available(isa)) {
-    throw Error(ErrorKind::kEnvironment, "attention_f32: this CPU lacks the requested instruction set", {},
-                "use AttentionIsa::kBest");
-  }
+const Kernels& active_kernels() {
 #if defined(__x86_64__)
-  if (isa == AttentionIsa::kBest) {
-    isa = attention_isa_available(AttentionIsa::kAvx512) ? AttentionIsa::kAvx512
-          : attention_isa_available(AttentionIsa::kAvx2) ? AttentionIsa::kAvx2
-                                                         : AttentionIsa::kBaseline;
+  switch (active_vector_isa()) {
+    case VectorIsa::kAvx512: return attention::avx512_kernels();
+    case VectorIsa::kAvx2: return attention::avx2_kernels();
+    case VectorIsa::kBaseline: break;
   }
-  if (isa == AttentionIsa::kAvx512) return attention::avx512_kernels();
-  if (isa == AttentionIsa::kAvx2) return attention::avx2_kernels();
 #endif
   return attention::baseline_kernels();
 }
@@ -197,38 +192,24 @@ int thread_index() {
 
 }  // namespace
 
-bool attention_isa_available(AttentionIsa isa) {
-  switch (isa) {
-    case AttentionIsa::kBest:
-    case AttentionIsa::kBaseline: return true;
-#if defined(__x86_64__)
-    case AttentionIsa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case AttentionIsa::kAvx512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma");
-#endif
-    default: return false;
-  }
-}
-
-std::size_t attention_f32_scratch_bytes(const AttentionShape& shape, int threads, AttentionIsa isa) {
+std::size_t attention_f32_scratch_bytes(const AttentionShape& shape, int threads) {
   check(shape, threads);
   Arena arena(nullptr);
-  forward_scratch(shape, kernels_of(isa), threads, arena);
+  forward_scratch(shape, active_kernels(), threads, arena);
   return arena.bytes();
 }
 
-std::size_t attention_f32_backward_scratch_bytes(const AttentionShape& shape, int threads, AttentionIsa isa) {
+std::size_t attention_f32_backward_scratch_bytes(const AttentionShape& shape, int threads) {
   check(shape, threads);
   Arena arena(nullptr);
-  backward_scratch(shape, kernels_of(isa), threads, arena);
+  backward_scratch(shape, active_kernels(), threads, arena);
   return arena.bytes();
 }
 
 void attention_f32(const AttentionShape& s, ConstView q, ConstView k, ConstView v, View out, float* lse, void* scratch,
-                   int threads, AttentionIsa isa) {
+                   int threads) {
   check(s, threads);
-  const Kernels& kernels = kernels_of(isa);
+  const Kernels& kernels = active_kernels();
   Arena arena(scratch);
   const ForwardScratch f = forward_scratch(s, kernels, threads, arena);
   visible_ranges(s, f.ranges.lanes, f.ranges.lo, f.ranges.hi);
@@ -294,10 +275,9 @@ void attention_f32(const AttentionShape& s, ConstView q, ConstView k, ConstView 
 }
 
 void attention_f32_backward(const AttentionShape& s, ConstView q, ConstView k, ConstView v, ConstView out,
-                            const float* lse, ConstView d_out, View dq, View dk, View dv, void* scratch, int threads,
-                            AttentionIsa isa) {
+                            const float* lse, ConstView d_out, View dq, View dk, View dv, void* scratch, int threads) {
   check(s, threads);
-  const Kernels& kernels = kernels_of(isa);
+  const Kernels& kernels = active_kernels();
   Arena arena(scratch);
   const BackwardScratch f = backward_scratch(s, kernels, threads, arena);
   visible_ranges(s, f.ranges.lanes, f.ranges.lo, f.ranges.hi);

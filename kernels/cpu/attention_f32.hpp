@@ -17,10 +17,6 @@
 
 namespace fathom::cpu {
 
-// Which compiled twin to run. kBest picks by CPU features.
-enum class AttentionIsa { kBest, kBaseline, kAvx2, kAvx512 };
-bool attention_isa_available(AttentionIsa isa);
-
 struct AttentionShape {
   std::int64_t batch = 1;    // sequences
   std::int64_t q_rows = 0;   // queries per sequence
@@ -53,21 +49,19 @@ struct View {
   std::int64_t batch_stride = 0;
 };
 
-// Bytes of scratch the calls below need for this shape and thread count; any alignment will do.
-std::size_t attention_f32_scratch_bytes(const AttentionShape& shape, int threads,
-                                        AttentionIsa isa = AttentionIsa::kBest);
-std::size_t attention_f32_backward_scratch_bytes(const AttentionShape& shape, int threads,
-                                                 AttentionIsa isa = AttentionIsa::kBest);
+// Bytes of scratch the calls below need for this shape and thread count; any alignment will do. The instruction set is
+// active_vector_isa() (vector_isa.hpp); ask again after forcing another one.
+std::size_t attention_f32_scratch_bytes(const AttentionShape& shape, int threads);
+std::size_t attention_f32_backward_scratch_bytes(const AttentionShape& shape, int threads);
 
 // q, out: [batch, q_rows, heads * d_qk | d_v]; k, v: [batch, kv_rows, kv_heads * d_qk | d_v].
 // lse (optional): [batch * q_rows, heads], log of the sum of exp(scale * q . k).
 // A query that sees no key gets zeros and lse = -infinity. Throws Error on an impossible shape. Allocates nothing.
 void attention_f32(const AttentionShape& shape, ConstView q, ConstView k, ConstView v, View out, float* lse,
-                   void* scratch, int threads, AttentionIsa isa = AttentionIsa::kBest);
+                   void* scratch, int threads);
 
 // Gradients of the above, given its out and lse. Every element of dq, dk, dv is written (not added to).
 void attention_f32_backward(const AttentionShape& shape, ConstView q, ConstView k, ConstView v, ConstView out,
-                            const float* lse, ConstView d_out, View dq, View dk, View dv, void* scratch, int threads,
-                            AttentionIsa isa = AttentionIsa::kBest);
+                            const float* lse, ConstView d_out, View dq, View dk, View dv, void* scratch, int threads);
 
 }  // namespace fathom::cpu

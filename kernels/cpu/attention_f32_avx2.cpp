@@ -1,4 +1,5 @@
 // AVX2 + FMA twin of f32 attention: 24 queries per tile in three vectors, four rows per outer product (12 accumulators).
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "kernels/cpu/attention_f32_backward.hpp"
@@ -79,3 +80,5 @@ const Kernels& avx2_kernels() {
 }
 
 }  // namespace fathom::cpu::attention
+
+#endif  // __x86_64__

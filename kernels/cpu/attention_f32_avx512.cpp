@@ -1,4 +1,5 @@
 // AVX-512 twin of f32 attention: 64 queries per tile in four vectors, six rows per outer product (24 accumulators).
+#if defined(__x86_64__)
 // g++ 12 warns inside its own intrinsics, whose unused pass-through operand is deliberately undefined.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
@@ -84,3 +85,5 @@ const Kernels& avx512_kernels() {
 }
 
 }  // namespace fathom::cpu::attention
+
+#endif  // __x86_64__

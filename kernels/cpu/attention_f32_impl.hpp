@@ -65,7 +65,7 @@ struct Kernels {
 };
 
 const Kernels& baseline_kernels();
-const Kernels& avx2_kernels();    // run only where attention_isa_available says so
+const Kernels& avx2_kernels();    // defined in x86-64 builds; run only where vector_isa_supported
 const Kernels& avx512_kernels();
 
 }  // namespace fathom::cpu::attention

@@ -1,17 +1,17 @@
 // f32 attention against the FMA register peak, forward and backward.
-//   bench_attention_f32 [rounds] [filter]
+//   bench_attention_f32 [rounds] [filter, for example 2048x12] [instruction set]
 // Every sample is bracketed by a register-only FMA probe run on as many threads; a fraction is useful causal FLOPs (both
 // products over visible pairs, 2.5 times that for the backward) per second over the mean of the two probes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/vector_isa.hpp"
 
 namespace {
 
@@ -24,8 +24,8 @@ double seconds() {
 // FLOP/s of sixteen independent chains of vector FMA per thread, in assembly so that nothing can be hoisted. About 0.3 ms.
 double fma_peak(int threads) {
 #if defined(__x86_64__)
-  const bool wide = attention_isa_available(AttentionIsa::kAvx512);
-  if (!wide && !attention_isa_available(AttentionIsa::kAvx2)) return 0.0;
+  const bool wide = vector_isa_supported(VectorIsa::kAvx512);
+  if (!wide && !vector_isa_supported(VectorIsa::kAvx2)) return 0.0;
   const int loops = 50000 / 4;
   double rate = 0.0;
 #pragma omp parallel num_threads(threads) reduction(+ : rate)
@@ -92,7 +92,7 @@ void print(const char* what, const Case& c, int threads, double flops, const Sta
               median(s.fraction), quantile(s.fraction, .1), quantile(s.fraction, .9));
 }
 
-void run(const Case& c, int rounds, AttentionIsa isa) {
+void run(const Case& c, int rounds) {
   AttentionShape s;
   s.q_rows = s.kv_rows = c.rows;
   s.heads = c.heads;
@@ -104,18 +104,18 @@ void run(const Case& c, int rounds, AttentionIsa isa) {
   std::normal_distribution<float> normal;
   for (float& x : qkv) x = normal(random);
   for (float& x : d_out) x = normal(random);
-  std::vector<char> scratch(std::max(attention_f32_scratch_bytes(s, 2, isa), attention_f32_backward_scratch_bytes(s, 2, isa)));
+  std::vector<char> scratch(std::max(attention_f32_scratch_bytes(s, 2), attention_f32_backward_scratch_bytes(s, 2)));
   const std::int64_t k_at = c.heads * c.d, v_at = k_at + c.kv_heads * c.d;
   const ConstView q{qkv.data(), width, 0}, k{qkv.data() + k_at, width, 0}, v{qkv.data() + v_at, width, 0};
   const double pairs = 0.5 * static_cast<double>(c.rows) * static_cast<double>(c.rows + 1) * static_cast<double>(c.heads);
   const double flops = pairs * 4.0 * static_cast<double>(c.d);
   const auto forward = [&](int threads) {
-    attention_f32(s, q, k, v, {out.data(), out_width, 0}, lse.data(), scratch.data(), threads, isa);
+    attention_f32(s, q, k, v, {out.data(), out_width, 0}, lse.data(), scratch.data(), threads);
   };
   const auto backward = [&](int threads) {
     attention_f32_backward(s, q, k, v, {out.data(), out_width, 0}, lse.data(), {d_out.data(), out_width, 0},
                            {dqkv.data(), width, 0}, {dqkv.data() + k_at, width, 0}, {dqkv.data() + v_at, width, 0},
-                           scratch.data(), threads, isa);
+                           scratch.data(), threads);
   };
   Stats stats[2][2];
   std::vector<double> ratio[2];
@@ -148,13 +148,15 @@ void run(const Case& c, int rounds, AttentionIsa isa) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
   const std::string filter = argc > 2 ? argv[2] : "";
-  const AttentionIsa isa = argc > 3 && std::strcmp(argv[3], "avx2") == 0       ? AttentionIsa::kAvx2
-                           : argc > 3 && std::strcmp(argv[3], "baseline") == 0 ? AttentionIsa::kBaseline
-                                                                               : AttentionIsa::kBest;
+  if (argc > 3) {
+    for (const VectorIsa isa : supported_vector_isas()) {
+      if (vector_isa_name(isa) == argv[3]) force_vector_isa(isa);
+    }
+  }
   std::printf("FMA register peak: %.1f GF/s on 1 thread, %.1f on 2\n", (fma_peak(1), fma_peak(1) * 1e-9), fma_peak(2) * 1e-9);
   for (const Case& c : {Case{2048, 12, 12, 64}, Case{2048, 9, 9, 64}, Case{2048, 10, 10, 128}, Case{2048, 12, 4, 64},
                         Case{256, 12, 12, 64}, Case{256, 10, 10, 128}, Case{128, 12, 12, 64}, Case{2048, 1, 1, 64}}) {
     const std::string name = std::to_string(c.rows) + "x" + std::to_string(c.heads) + "x" + std::to_string(c.d);
-    if (name.find(filter) != std::string::npos) run(c, rounds, isa);
+    if (name.find(filter) != std::string::npos) run(c, rounds);
   }
 }

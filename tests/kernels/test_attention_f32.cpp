@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/vector_isa.hpp"
 #include "lib/error.hpp"
 
 namespace {
@@ -128,13 +129,23 @@ Reference reference(const Problem& p) {
   return r;
 }
 
+// Forces one twin and goes back to the one before.
+struct Forced {
+  VectorIsa before = active_vector_isa();
+  explicit Forced(VectorIsa isa) { force_vector_isa(isa); }
+  ~Forced() { force_vector_isa(before); }
+  Forced(const Forced&) = delete;
+  Forced& operator=(const Forced&) = delete;
+};
+
 struct Result {
   std::vector<float> out, lse, dq, dkv;
 };
 
 // Runs both passes; scratch has exactly the promised size, starts as NaN, and the bytes behind it must survive.
-Result run(const Problem& p, AttentionIsa isa, int threads, bool backward = true) {
+Result run(const Problem& p, VectorIsa isa, int threads, bool backward = true) {
   const AttentionShape& s = p.shape;
+  const Forced forced(isa);
   Result r;
   r.out.assign(s.batch * s.q_rows * p.out_width, kSentinel);
   r.lse.assign(s.batch * s.q_rows * s.heads, kSentinel);
@@ -145,14 +156,14 @@ Result run(const Problem& p, AttentionIsa isa, int threads, bool backward = true
     f(scratch.data());
     for (std::size_t i = bytes; i < scratch.size(); ++i) REQUIRE(scratch[i] == 0xff);
   };
-  with_scratch(attention_f32_scratch_bytes(s, threads, isa), [&](void* scratch) {
-    attention_f32(s, p.q_view(), p.k_view(), p.v_view(), {r.out.data(), p.out_width, 0}, r.lse.data(), scratch, threads, isa);
+  with_scratch(attention_f32_scratch_bytes(s, threads), [&](void* scratch) {
+    attention_f32(s, p.q_view(), p.k_view(), p.v_view(), {r.out.data(), p.out_width, 0}, r.lse.data(), scratch, threads);
   });
   if (backward) {
-    with_scratch(attention_f32_backward_scratch_bytes(s, threads, isa), [&](void* scratch) {
+    with_scratch(attention_f32_backward_scratch_bytes(s, threads), [&](void* scratch) {
       attention_f32_backward(s, p.q_view(), p.k_view(), p.v_view(), {r.out.data(), p.out_width, 0}, r.lse.data(),
                              {p.d_out.data(), p.out_width, 0}, {r.dq.data(), p.q_width, 0}, {r.dkv.data(), p.kv_width, 0},
-                             {r.dkv.data() + s.kv_heads * s.d_qk, p.kv_width, 0}, scratch, threads, isa);
+                             {r.dkv.data() + s.kv_heads * s.d_qk, p.kv_width, 0}, scratch, threads);
     });
   }
   return r;
@@ -177,7 +188,7 @@ void check_rows(const char* what, const std::vector<float>& got, Index width, co
   CHECK(worst <= tolerance);
 }
 
-void check(const Problem& p, AttentionIsa isa, int threads = 1, bool backward = true) {
+void check(const Problem& p, VectorIsa isa, int threads = 1, bool backward = true) {
   const AttentionShape& s = p.shape;
   CAPTURE(static_cast<int>(isa), threads, s.batch, s.q_rows, s.kv_rows, s.heads, s.kv_heads, s.d_qk, s.d_v, s.causal,
           s.window, s.chunk, s.q_offset);
@@ -196,13 +207,7 @@ void check(const Problem& p, AttentionIsa isa, int threads = 1, bool backward = 
   check_rows("dk, dv", got.dkv, p.kv_width, want.dkv, s.kv_heads * (s.d_qk + s.d_v), 3e-5);
 }
 
-std::vector<AttentionIsa> twins() {
-  std::vector<AttentionIsa> all;
-  for (const AttentionIsa isa : {AttentionIsa::kBaseline, AttentionIsa::kAvx2, AttentionIsa::kAvx512}) {
-    if (attention_isa_available(isa)) all.push_back(isa);
-  }
-  return all;
-}
+std::vector<VectorIsa> twins() { return supported_vector_isas(); }
 
 AttentionShape self_attention(Index batch, Index rows, Index heads, Index kv_heads, Index d_qk, Index d_v) {
   AttentionShape s;
@@ -224,11 +229,12 @@ TEST_CASE("two queries, worked by hand", "[attention]") {
   s.scale = 1.0f;
   const float ln3 = std::log(3.0f);
   const std::vector<float> qkv = {1, 0, 4, 1, ln3, 8};  // rows of (q, k, v)
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
+    const Forced forced(isa);
     std::vector<float> out(2), lse(2);
-    std::vector<char> scratch(attention_f32_scratch_bytes(s, 1, isa));
+    std::vector<char> scratch(attention_f32_scratch_bytes(s, 1));
     attention_f32(s, {qkv.data(), 3, 0}, {qkv.data() + 1, 3, 0}, {qkv.data() + 2, 3, 0}, {out.data(), 1, 0}, lse.data(),
-                  scratch.data(), 1, isa);
+                  scratch.data(), 1);
     CHECK(out[0] == Approx(4.0f).epsilon(1e-6));
     CHECK(out[1] == Approx(7.0f).epsilon(1e-6));
     CHECK(lse[0] == Approx(0.0f).margin(2e-7));
@@ -237,7 +243,7 @@ TEST_CASE("two queries, worked by hand", "[attention]") {
 }
 
 TEST_CASE("causal self-attention of any length and head size", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     for (const Index rows : {0, 1, 2, 5, 15, 16, 17, 63, 64, 65, 97, 150, 201}) check(Problem(self_attention(1, rows, 2, 1, 16, 16)), isa);
     for (const Index d : {1, 3, 8, 16, 32, 64, 80, 96, 128}) check(Problem(self_attention(2, 70, 2, 2, d, d)), isa);
     check(Problem(self_attention(1, 130, 2, 1, 24, 40)), isa);
@@ -249,7 +255,7 @@ TEST_CASE("causal self-attention of any length and head size", "[attention]") {
 }
 
 TEST_CASE("full attention and other key counts", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     AttentionShape s = self_attention(2, 37, 2, 1, 16, 16);
     s.causal = false;
     for (const Index keys : {0, 1, 2, 40, 100, 200}) {
@@ -262,7 +268,7 @@ TEST_CASE("full attention and other key counts", "[attention]") {
 }
 
 TEST_CASE("chunked prefill: new queries after cached keys", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     for (const Index cached : {0, 1, 31, 64, 100}) {
       for (const Index fresh : {1, 3, 20, 70}) {
         AttentionShape s = self_attention(2, fresh, 4, 2, 32, 32);
@@ -280,7 +286,7 @@ TEST_CASE("chunked prefill: new queries after cached keys", "[attention]") {
 }
 
 TEST_CASE("windows and chunks act on original positions", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     for (const bool routed : {false, true}) {
       for (const Index window : {0, 1, 2, 7, 40, 100, 1000}) {
         for (const Index chunk : {0, 1, 5, 64, 1000}) {
@@ -308,13 +314,13 @@ TEST_CASE("a routed block equals the dense block with the other rows hidden", "[
   s.q_positions = s.kv_positions = positions;
   REQUIRE(visible(s, 0, 1, 0));
   REQUIRE_FALSE(visible(s, 0, 2, 0));
-  for (const AttentionIsa isa : twins()) check(Problem(s), isa);
+  for (const VectorIsa isa : twins()) check(Problem(s), isa);
 }
 
 TEST_CASE("key rows that no query sees never matter", "[attention]") {
   AttentionShape s = self_attention(1, 20, 2, 1, 16, 16);
   s.kv_rows = 50;  // causal: keys 20.. are in the future of every query
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     Problem p(s);
     const Result clean = run(p, isa, 1);
     for (Index j = 20; j < 50; ++j)
@@ -327,7 +333,7 @@ TEST_CASE("key rows that no query sees never matter", "[attention]") {
 }
 
 TEST_CASE("large scores neither overflow nor lose the maximum", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     AttentionShape s = self_attention(1, 150, 1, 1, 16, 16);
     s.scale = 1.0f;
     Problem p(s);
@@ -339,7 +345,7 @@ TEST_CASE("large scores neither overflow nor lose the maximum", "[attention]") {
 }
 
 TEST_CASE("results do not depend on threads or on the call", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     for (const Index rows : {100, 530}) {
       Problem p(self_attention(1, rows, 5, 5, 32, 32));
       const Result one = run(p, isa, 1);
@@ -355,7 +361,7 @@ TEST_CASE("results do not depend on threads or on the call", "[attention]") {
 }
 
 TEST_CASE("a sequence gives the same bits alone and in a batch", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     Problem both(self_attention(2, 90, 3, 1, 16, 16));
     const Result together = run(both, isa, 2, false);
     Problem second = both;
@@ -368,7 +374,7 @@ TEST_CASE("a sequence gives the same bits alone and in a batch", "[attention]") 
 }
 
 TEST_CASE("gradients agree with central differences of the forward pass", "[attention]") {
-  for (const AttentionIsa isa : twins()) {
+  for (const VectorIsa isa : twins()) {
     AttentionShape s = self_attention(1, 40, 2, 1, 12, 20);
     s.window = 17;
     Problem p(s, 5);
@@ -411,5 +417,5 @@ TEST_CASE("impossible shapes are refused", "[attention]") {
   Problem p(self_attention(1, 3, 1, 1, 8, 8));
   const std::int32_t falling[] = {4, 2, 7};
   p.shape.q_positions = p.shape.kv_positions = falling;
-  CHECK_THROWS_AS(run(p, AttentionIsa::kBest, 1, false), Error);
+  CHECK_THROWS_AS(run(p, active_vector_isa(), 1, false), Error);
 }
