@@ -1,0 +1,377 @@
+#include "models/network_ini.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "models/ini.hpp"
+#include "models/layer_pattern.hpp"
+#include "models/network_keys.hpp"
+
+namespace fathom {
+namespace {
+
+// Keys that say where blocks stand rather than what they are.
+struct LayoutKey {
+  const char* section;
+  const char* key;
+  const char* values;
+  const char* standard;
+  const char* meaning;
+};
+constexpr LayoutKey kLayout[] = {
+    {"network", "layers", "integer", "the pattern's length", "L, number of blocks; required without pattern"},
+    {"network", "pattern", "words, N*word, N*(words)", "none", "the [block.NAME] of every layer, as in 17*(dense mod) dense"},
+    {"network", "weights", "numbers as a pattern", "none", "weight set of every layer; equal numbers share weights (recursion)"},
+    {"moe", "every", "integer", "1", "layer l (from 0) has experts iff l mod every = every - 1"},
+    {"moe", "first_dense", "integer", "0", "layers at the start that keep the dense MLP"},
+    {"moe", "at", "list of layers and ranges", "none", "the layers with experts, as in 3, 5-9; excludes every, first_dense"},
+    {"route", "every", "integer", "one of every, at, capacities", "layer l (from 0) is routed iff l mod every = every - 1"},
+    {"route", "at", "list of layers and ranges", "one of every, at, capacities", "the routed layers, as in 1, 3, 5-9"},
+    {"route", "capacities", "fractions or - as a pattern", "one of every, at, capacities", "capacity of every layer; - is a full block"},
+};
+
+template <class T>
+void add_keys(std::vector<std::string>& keys, const std::vector<KeyRow<T>>& rows) {
+  for (const KeyRow<T>& row : rows) keys.emplace_back(row.key);
+}
+void add_layout(std::vector<std::string>& keys, std::string_view section) {
+  for (const LayoutKey& row : kLayout)
+    if (row.section == section) keys.emplace_back(row.key);
+}
+
+template <class T>
+void read_rows(const IniSection& section, const std::vector<KeyRow<T>>& rows, T& target) {
+  for (const KeyRow<T>& row : rows)
+    if (const std::optional<IniValue> value = section.find(row.key)) row.read(target, *value);
+}
+
+std::vector<std::string> words_of(const IniValue& value) {
+  return value.parse([](std::string_view text) { return parse_layer_pattern(text); });
+}
+
+// "1, 3, 5-9" as a set of layers below `layers`.
+std::set<std::int64_t> layer_set(const IniValue& value, std::int64_t layers) {
+  std::set<std::int64_t> set;
+  for (const IniValue& element : value.list()) {
+    const std::size_t dash = element.text().find('-');
+    const auto number = [&](std::string part) {
+      part.erase(0, part.find_first_not_of(" \t"));
+      part.erase(part.find_last_not_of(" \t") + 1);
+      return IniValue(part, element.where()).integer(0, layers - 1);
+    };
+    const std::int64_t first = number(element.text().substr(0, dash));
+    const std::int64_t last = dash == std::string::npos ? first : number(element.text().substr(dash + 1));
+    if (last < first) element.fail(fmt::format("the range {} runs backwards", element.text()));
+    for (std::int64_t l = first; l <= last; ++l)
+      if (!set.insert(l).second) element.fail(fmt::format("layer {} is listed twice", l));
+  }
+  return set;
+}
+
+class Reader {
+ public:
+  Reader(const IniFile& file, const std::string& name) : file_(file) {
+    network_.source = name;
+    network_.name = std::filesystem::path(name).stem().string();
+  }
+
+  Network run() {
+    file_.only({"network", "mla", "moe", "route", "lora", "block.*"});
+    const IniSection& section = file_.get("network");
+    std::vector<std::string> keys;
+    add_keys(keys, network_rows()), add_layout(keys, "network"), add_keys(keys, block_rows());
+    section.only(keys);
+    for (const char* key : {"width", "vocab"}) section.get(key);
+    read_rows(section, network_rows(), network_);
+    read_rows(section, block_rows(), base_);
+    if (const IniSection* mla = file_.find("mla")) {
+      keys.clear();
+      add_keys(keys, mla_rows());
+      mla->only(keys);
+      read_rows(*mla, mla_rows(), base_);
+    }
+    if (section.has("pattern"))
+      general(section);
+    else
+      regular(section);
+    if (const auto weights = section.find("weights"))
+      for (const std::string& word : words_of(*weights)) network_.weights_of.push_back(static_cast<int>(IniValue(word, weights->where()).integer(0, 1 << 20)));
+    if (const IniSection* lora = file_.find("lora")) {
+      keys.clear();
+      add_keys(keys, lora_rows());
+      lora->only(keys);
+      network_.lora.emplace();
+      read_rows(*lora, lora_rows(), *network_.lora);
+    }
+    file_.finish();
+    check(section);
+    return std::move(network_);
+  }
+
+ private:
+  // A file error keeps its place: the key's line where the file has that key, else the section's.
+  void check(const IniSection& section) const {
+    try {
+      validate(network_);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.message(), place(section, error.where().key), error.hint());
+    }
+  }
+  Where place(const IniSection& section, const std::string& key) const {
+    for (const IniSection& candidate : file_.sections())
+      if (candidate.has(key)) return candidate.find(key)->where();
+    return {network_.source, section.where().line, key};
+  }
+  BlockConfig finish(const BlockDraft& draft, const IniSection& section) const {
+    try {
+      return finished(draft, network_);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.message(), {network_.source, section.where().line, error.where().key}, error.hint());
+    }
+  }
+
+  void general(const IniSection& section) {
+    for (const char* other : {"moe", "route"})
+      if (const IniSection* found = file_.find(other))
+        throw_input(fmt::format("[{}] has no meaning beside a pattern", other), found->where(), "write its keys in the [block.NAME] they belong to");
+    std::vector<std::string> keys;
+    add_keys(keys, block_rows()), add_keys(keys, mla_rows()), add_keys(keys, moe_rows()), add_keys(keys, route_rows());
+    std::vector<std::string> names;
+    std::vector<const IniSection*> sections;
+    for (const IniSection& block : file_.sections()) {
+      if (!block.name().starts_with("block.")) continue;
+      block.only(keys);
+      BlockDraft draft = base_;
+      read_rows(block, block_rows(), draft);
+      read_rows(block, mla_rows(), draft);
+      read_rows(block, moe_rows(), draft);
+      read_rows(block, route_rows(), draft);
+      network_.kinds.push_back(finish(draft, block));
+      names.push_back(block.name().substr(6));
+      sections.push_back(&block);
+    }
+    const IniValue pattern = section.get("pattern");
+    std::vector<bool> used(names.size(), false);
+    for (const std::string& word : words_of(pattern)) {
+      const auto found = std::find(names.begin(), names.end(), word);
+      if (found == names.end())
+        pattern.fail(fmt::format("there is no [block.{}]", word.substr(0, 60)), names.empty() ? "describe each block in its own [block.NAME]" : name_hint(word, names));
+      const auto index = static_cast<std::size_t>(found - names.begin());
+      used[index] = true;
+      network_.layers.push_back(static_cast<int>(index));
+    }
+    for (std::size_t i = 0; i < used.size(); ++i)
+      if (!used[i]) throw_input(fmt::format("[{}] is not in the pattern", sections[i]->name()), sections[i]->where());
+    if (const auto layers = section.find("layers"))
+      if (layers->integer(1, 100000) != network_.layer_count()) layers->fail(fmt::format("the pattern has {} layers", network_.layer_count()));
+  }
+
+  void regular(const IniSection& section) {
+    for (const IniSection& block : file_.sections())
+      if (block.name().starts_with("block."))
+        throw_input(fmt::format("[{}] is used by nothing", block.name()), block.where(), "add pattern = ... to [network]");
+    const std::int64_t layers = section.get("layers").integer(1, 100000);
+    std::vector<BlockDraft> drafts(static_cast<std::size_t>(layers), base_);
+    if (const IniSection* moe = file_.find("moe")) experts(*moe, drafts);
+    if (const IniSection* route = file_.find("route")) routes(*route, drafts);
+    for (const BlockDraft& draft : drafts) {
+      BlockConfig block = finish(draft, section);
+      auto found = std::find(network_.kinds.begin(), network_.kinds.end(), block);
+      if (found == network_.kinds.end()) found = network_.kinds.insert(found, std::move(block));
+      network_.layers.push_back(static_cast<int>(found - network_.kinds.begin()));
+    }
+  }
+
+  void experts(const IniSection& section, std::vector<BlockDraft>& drafts) const {
+    std::vector<std::string> keys;
+    add_keys(keys, moe_rows()), add_layout(keys, "moe");
+    section.only(keys);
+    section.get("experts");
+    BlockDraft draft;
+    read_rows(section, moe_rows(), draft);
+    const auto layers = static_cast<std::int64_t>(drafts.size());
+    const std::int64_t every = section.has("every") ? section.get("every").integer(1, layers) : 1;
+    const std::int64_t first = section.has("first_dense") ? section.get("first_dense").integer(0, layers) : 0;
+    std::optional<std::set<std::int64_t>> at;
+    if (const auto list = section.find("at")) {
+      if (section.has("every") || section.has("first_dense")) list->fail("'at' excludes 'every' and 'first_dense'");
+      at = layer_set(*list, layers);
+    }
+    for (std::int64_t l = 0; l < layers; ++l)
+      if (at ? at->count(l) > 0 : l >= first && l % every == every - 1) drafts[static_cast<std::size_t>(l)].moe = draft.moe;
+  }
+
+  void routes(const IniSection& section, std::vector<BlockDraft>& drafts) const {
+    std::vector<std::string> keys;
+    add_layout(keys, "route"), add_keys(keys, route_rows());
+    section.only(keys);
+    BlockDraft draft;
+    draft.route.emplace();
+    read_rows(section, route_rows(), draft);
+    const auto layers = static_cast<std::int64_t>(drafts.size());
+    if (section.has("every") + section.has("at") + section.has("capacities") != 1)
+      throw_input("[route] needs exactly one of every, at, capacities", section.where(), "every = 2 routes layers 1, 3, 5, ...");
+    if (const auto schedule = section.find("capacities")) {
+      if (draft.route->capacity || draft.route->slots) schedule->fail("'capacities' excludes 'capacity' and 'slots'");
+      const std::vector<std::string> words = words_of(*schedule);
+      if (words.size() != drafts.size()) schedule->fail(fmt::format("{} capacities for {} layers", words.size(), layers));
+      for (std::size_t l = 0; l < drafts.size(); ++l) {
+        if (words[l] == "-") continue;
+        drafts[l].route = draft.route;
+        drafts[l].route->capacity = IniValue(words[l], schedule->where()).fraction();
+      }
+      return;
+    }
+    std::set<std::int64_t> at;
+    if (const auto list = section.find("at")) {
+      at = layer_set(*list, layers);
+    } else {
+      const std::int64_t every = section.get("every").integer(1, layers);
+      for (std::int64_t l = every - 1; l < layers; l += every) at.insert(l);
+    }
+    for (const std::int64_t l : at) drafts[static_cast<std::size_t>(l)].route = draft.route;
+  }
+
+  const IniFile& file_;
+  Network network_;
+  BlockDraft base_;
+};
+
+// ---- writing ----
+
+// A value as it may stand in a file: no comment sign, no line ends, no control characters.
+std::string safe(std::string value) {
+  for (char& c : value)
+    if (c == '#' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '_';
+  return value;
+}
+
+std::string block_name(const BlockConfig& block) {
+  std::string name = block.route ? "mod" : block.mlp && block.mlp->moe ? "moe" : "dense";
+  if (block.route && block.mlp && block.mlp->moe) name = "mode";
+  if (block.attention && block.attention->window) name += "-local";
+  if (block.attention && block.attention->chunk) name += "-chunked";
+  return name;
+}
+
+// The text of every block key of a draft; absent groups and defaults give "".
+std::map<std::string, std::string> block_texts(const BlockDraft& draft) {
+  std::map<std::string, std::string> texts;
+  BlockDraft standard;
+  standard.mla.emplace(), standard.moe.emplace(), standard.route.emplace();
+  for (const auto* rows : {&block_rows(), &mla_rows(), &moe_rows(), &route_rows()})
+    for (const KeyRow<BlockDraft>& row : *rows) {
+      std::string value = row.write(draft);
+      texts[row.key] = value == row.write(standard) ? "" : value;
+    }
+  return texts;
+}
+
+}  // namespace
+
+Network parse_network_ini(std::string_view text, const std::string& name) {
+  const IniFile file = IniFile::parse(text, name);
+  return Reader(file, name).run();
+}
+
+Network read_network_ini(const std::string& path) {
+  const IniFile file = IniFile::read(path);
+  return Reader(file, path).run();
+}
+
+std::string to_ini(const Network& network) {
+  validate(network);
+  std::string out;
+  for (const std::string& note : network.notes) out += "# " + safe(note) + "\n";
+  const auto line = [&out](const std::string& key, const std::string& value) { out += key + " = " + value + "\n"; };
+
+  std::vector<int> used(network.kinds.size(), 0);
+  for (int kind : network.layers) used[static_cast<std::size_t>(kind)] = 1;
+  std::vector<std::map<std::string, std::string>> texts;
+  std::vector<std::string> names;
+  std::map<std::string, int> taken;
+  for (std::size_t i = 0; i < network.kinds.size(); ++i) {
+    texts.push_back(block_texts(draft_of(network.kinds[i], network)));
+    const std::string base = block_name(network.kinds[i]);
+    names.push_back(used[i] == 0 ? "" : taken[base]++ == 0 ? base : fmt::format("{}{}", base, taken[base]));
+  }
+  const bool simple = network.kinds.size() == 1 && !network.kinds[0].route && !(network.kinds[0].mlp && network.kinds[0].mlp->moe);
+
+  out += "[network]\n";
+  const Network standard;
+  for (const KeyRow<Network>& row : network_rows()) {
+    const std::string value = safe(row.write(network));
+    if (!value.empty() && value != row.write(standard)) line(row.key, value);
+  }
+  line("layers", std::to_string(network.layer_count()));
+  if (!simple) {
+    std::vector<std::string> words;
+    for (int kind : network.layers) words.push_back(names[static_cast<std::size_t>(kind)]);
+    line("pattern", layer_pattern_text(words));
+  }
+  if (!network.weights_of.empty()) {
+    std::vector<std::string> words;
+    for (int set : network.weights_of) words.push_back(std::to_string(set));
+    line("weights", layer_pattern_text(words));
+  }
+  // Keys on which all blocks agree stand once, in [network] or [mla]; the rest in each block.
+  std::map<std::string, bool> common;
+  for (const auto* rows : {&block_rows(), &mla_rows()}) {
+    bool head = rows == &block_rows();
+    for (const KeyRow<BlockDraft>& row : *rows) {
+      common[row.key] = true;
+      const std::string* first = nullptr;
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        if (used[i] == 0) continue;
+        if (first != nullptr && *first != texts[i][row.key]) common[row.key] = false;
+        if (first == nullptr) first = &texts[i][row.key];
+      }
+      if (!common[row.key] || first == nullptr || first->empty()) continue;
+      if (!head) out += "\n[mla]\n";
+      head = true;
+      line(row.key, *first);
+    }
+  }
+  for (std::size_t i = 0; i < texts.size() && !simple; ++i) {
+    if (used[i] == 0) continue;
+    out += fmt::format("\n[block.{}]\n", names[i]);
+    for (const auto* rows : {&block_rows(), &mla_rows(), &moe_rows(), &route_rows()})
+      for (const KeyRow<BlockDraft>& row : *rows)
+        if (!common[row.key] && !texts[i][row.key].empty()) line(row.key, texts[i][row.key]);
+  }
+  if (network.lora) {
+    out += "\n[lora]\n";
+    for (const KeyRow<Lora>& row : lora_rows()) line(row.key, row.write(*network.lora));
+  }
+  return out;
+}
+
+const std::vector<IniKeyDoc>& ini_glossary() {
+  static const std::vector<IniKeyDoc> docs = [] {
+    std::vector<IniKeyDoc> list;
+    const auto add = [&list](const char* section, const auto& rows) {
+      for (const auto& row : rows) list.push_back({section, row.key, row.values, row.standard, row.meaning});
+    };
+    const auto layout = [&list](std::string_view section) {
+      for (const LayoutKey& row : kLayout)
+        if (row.section == section) list.push_back({row.section, row.key, row.values, row.standard, row.meaning});
+    };
+    add("network", network_rows());
+    layout("network");
+    add("network, block.*", block_rows());
+    add("mla, block.*", mla_rows());
+    layout("moe");
+    add("moe, block.*", moe_rows());
+    layout("route");
+    add("route, block.*", route_rows());
+    add("lora", lora_rows());
+    return list;
+  }();
+  return docs;
+}
+
+}  // namespace fathom

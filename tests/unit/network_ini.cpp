@@ -1,0 +1,272 @@
+// The INI network format: both forms, patterns, round trips, refusals with lines; and the built-in networks.
+#include "models/network_ini.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "lib/error.hpp"
+#include "models/layer_pattern.hpp"
+#include "models/params.hpp"
+#include "models/registry.hpp"
+
+using namespace fathom;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kHead = "[network]\nname = t\nwidth = 64\nvocab = 100\nheads = 4\nmlp = 128\n";
+
+std::string routes_of(const Network& n) {
+  std::string text;
+  for (std::int64_t l = 0; l < n.layer_count(); ++l) text += n.block(l).route ? 'r' : '.';
+  return text;
+}
+
+void check_equal(const Network& a, const Network& b) {
+  CHECK(a.name == b.name);
+  CHECK(a.summary == b.summary);
+  CHECK(a.width == b.width);
+  CHECK(a.vocab == b.vocab);
+  CHECK(a.padded_vocab == b.padded_vocab);
+  CHECK(a.max_length == b.max_length);
+  CHECK(a.positions == b.positions);
+  CHECK(a.rope_base == b.rope_base);
+  CHECK(a.norm == b.norm);
+  CHECK(a.norm_bias == b.norm_bias);
+  CHECK(a.norm_gain == b.norm_gain);
+  CHECK(a.norm_epsilon == b.norm_epsilon);
+  CHECK(a.embedding_norm == b.embedding_norm);
+  CHECK(a.final_norm == b.final_norm);
+  CHECK(a.tied == b.tied);
+  CHECK(a.head_bias == b.head_bias);
+  CHECK(a.kinds == b.kinds);
+  CHECK(a.layers == b.layers);
+  CHECK(a.weights_of == b.weights_of);
+  CHECK(a.mtp == b.mtp);
+  CHECK(a.lora == b.lora);
+  CHECK(a.freeze_embedding == b.freeze_embedding);
+}
+
+// Line and key of the refusal.
+std::pair<int, std::string> refused(const std::string& text) {
+  try {
+    parse_network_ini(text, "t.ini");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kInput);
+    CHECK(error.where().file == "t.ini");
+    return {error.where().line, error.where().key};
+  }
+  FAIL("accepted:\n" << text);
+  return {};
+}
+using At = std::pair<int, std::string>;
+
+}  // namespace
+
+TEST_CASE("layer patterns expand and shorten", "[ini]") {
+  CHECK(parse_layer_pattern("a b a") == Words{"a", "b", "a"});
+  CHECK(parse_layer_pattern("2*(a b) c") == Words{"a", "b", "a", "b", "c"});
+  CHECK(parse_layer_pattern("2 * ( a 2*b )") == Words{"a", "b", "b", "a", "b", "b"});
+  CHECK(parse_layer_pattern("(a) 3*1") == Words{"a", "1", "1", "1"});
+  CHECK(parse_layer_pattern("- 1/2 12.5%") == Words{"-", "1/2", "12.5%"});
+  CHECK(parse_layer_pattern("17*(dense mod) dense").size() == 35);
+  for (const char* bad : {"", "()", "0*a", "2*", "*a", "(a", "a)", "x*a", "2*3*a", "100001*a", "400*(400*a)", "((((((((((((((((((a))))))))))))))))))"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(parse_layer_pattern(bad), Error);
+  }
+  CHECK(layer_pattern_text({"a", "b", "a", "b", "a"}) == "2*(a b) a");
+  CHECK(layer_pattern_text({"a", "a", "a", "b"}) == "3*a b");
+  // Any word list survives: a fixed stream of patterns over two letters.
+  for (unsigned seed = 0; seed < 4096; ++seed) {
+    Words words;
+    for (int bit = 0; bit < 12; ++bit) words.push_back((seed >> bit) & 1 ? "a" : "b");
+    REQUIRE(parse_layer_pattern(layer_pattern_text(words)) == words);
+  }
+}
+
+TEST_CASE("the short form", "[ini]") {
+  const Network n = parse_network_ini(kHead + "layers = 5\n[route]\nevery = 2\ncapacity = 1/8\n", "t.ini");
+  CHECK(n.name == "t");
+  CHECK(n.source == "t.ini");
+  CHECK(routes_of(n) == ".r.r.");
+  CHECK(n.kinds.size() == 2);
+  CHECK(n.kinds[0].attention->kv_heads == 4);
+  CHECK(n.kinds[0].attention->head_dim == 16);
+  CHECK(n.kinds[0].attention->rope_dim == 16);
+  CHECK(*n.kinds[1].route->capacity == Fraction{1, 8});
+  CHECK(routes_of(parse_network_ini(kHead + "layers = 6\n[route]\nat = 0, 3-4\nslots = 7\n", "t.ini")) == "r..rr.");
+  const Network schedule = parse_network_ini(kHead + "layers = 4\n[route]\ncapacities = - 1/2 2*25%\n", "t.ini");
+  CHECK(routes_of(schedule) == ".rrr");
+  CHECK(*schedule.block(2).route->capacity == Fraction{1, 4});
+  const Network moe = parse_network_ini(kHead + "layers = 4\n[moe]\nfirst_dense = 1\nexperts = 4\npicks = 2\nexpert_width = 32\nshared_experts = 1\n", "t.ini");
+  CHECK_FALSE(moe.block(0).mlp->moe);
+  CHECK(moe.block(0).mlp->width == 128);
+  CHECK(moe.block(1).mlp->width == 0);
+  CHECK(moe.block(3).mlp->moe->shared_width == 32);
+  CHECK(parse_network_ini("[network]\nwidth = 64\nvocab = 9\nheads = 4\nmlp = 8\nlayers = 1\n", "folder/some.ini").name == "some");
+}
+
+TEST_CASE("the general form: blocks inherit from [network]", "[ini]") {
+  const Network n = parse_network_ini(
+      kHead + "window = 16\npattern = 2*(local mod) local\n[block.local]\n[block.mod]\nwindow = none\nheads = 8\nhead_dim = 8\nkv_heads = 2\nslots = 5\ngate = tanh\ngate_alpha = 0.2\n"
+              "gate_beta = 1\n[lora]\nrank = 4\ntargets = q, v\n",
+      "t.ini");
+  CHECK(routes_of(n) == ".r.r.");
+  CHECK(n.block(0).attention->window == 16);
+  CHECK(n.block(1).attention->window == 0);
+  CHECK(n.block(1).attention->kv_heads == 2);
+  CHECK(n.block(1).mlp->width == 128);
+  CHECK(n.block(1).route->gate == Gate{GateKind::kTanh, 0.2, 1.0});
+  CHECK(*n.lora == Lora{4, {"q", "v"}});
+  check_equal(n, parse_network_ini(to_ini(n), "t.ini"));
+}
+
+TEST_CASE("refusals name line and key", "[ini]") {
+  const std::string base = kHead + "layers = 4\n";
+  CHECK(refused("[network]\nvocab = 3\n") == At{1, "[network]"});  // no width
+  CHECK(refused(base + "hedas = 4\n") == At{8, "hedas"});
+  CHECK(refused(base + "[rout]\nevery = 2\n") == At{8, ""});
+  CHECK(refused(base + "[route]\nevery = 2\ncapacity = 9/8\n") == At{10, "capacity"});
+  CHECK(refused(base + "[route]\nevery = 2\ncapacity = 1/8\nslots = 4\n").second == "capacity");
+  CHECK(refused(base + "[route]\ncapacity = 1/8\n") == At{8, "[route]"});
+  CHECK(refused(base + "[route]\nevery = 2\n").second == "capacity");
+  CHECK(refused(base + "[route]\nevery = 5\ncapacity = 1/8\n") == At{9, "every"});
+  CHECK(refused(base + "[route]\nat = 4\ncapacity = 1/8\n") == At{9, "at"});
+  CHECK(refused(base + "[route]\nat = 3-1\ncapacity = 1/8\n") == At{9, "at"});
+  CHECK(refused(base + "[route]\nat = 1, 1-2\ncapacity = 1/8\n") == At{9, "at"});
+  CHECK(refused(base + "[route]\ncapacities = - 1/2\n") == At{9, "capacities"});
+  CHECK(refused(base + "[route]\nevery = 2\ncapacity = nan\n") == At{10, "capacity"});
+  CHECK(refused(base + "window = 0\n") == At{8, "window"});
+  CHECK(refused(base + "kv_heads = 3\n") == At{8, "kv_heads"});
+  CHECK(refused(base + "activation = gelu\n") == At{8, "activation"});
+  CHECK(refused(base + "[block.x]\nmlp = 3\n") == At{8, "[block.x]"});
+  CHECK(refused(kHead + "pattern = a b\n[block.a]\n") == At{7, "pattern"});
+  CHECK(refused(kHead + "pattern = a\n[block.a]\n[block.b]\nmlp = 4\n") == At{9, "[block.b]"});
+  CHECK(refused(kHead + "pattern = a\nlayers = 2\n[block.a]\n") == At{8, "layers"});
+  CHECK(refused(kHead + "pattern = a\n[block.a]\n[route]\nevery = 1\n") == At{9, "[route]"});
+  CHECK(refused(kHead + "layers = 4\nweights = 0 1\n").second == "weights");
+  CHECK(refused("[network]\nwidth = 65\nvocab = 100\nheads = 4\nmlp = 128\nlayers = 1\n").second == "head_dim");
+  CHECK(refused(base + "positions = learned\n").second == "max_length");
+  CHECK(refused(base + "[moe]\nexperts = 4\npicks = 5\nexpert_width = 8\n") == At{10, "picks"});
+  CHECK(refused(base + "[moe]\nat = 1\nevery = 2\nexperts = 4\npicks = 2\nexpert_width = 8\n") == At{9, "at"});
+}
+
+TEST_CASE("the glossary has every key once per section and nothing empty", "[ini]") {
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const IniKeyDoc& doc : ini_glossary()) {
+    CAPTURE(doc.section, doc.key);
+    CHECK(seen.insert({doc.section, doc.key}).second);
+    CHECK_FALSE(doc.values.empty());
+    CHECK_FALSE(doc.standard.empty());
+    CHECK_FALSE(doc.meaning.empty());
+  }
+  CHECK(seen.size() > 80);
+}
+
+TEST_CASE("built-in networks: names, summaries, files, round trips", "[registry]") {
+  std::vector<std::string> on_disk;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(FATHOM_SOURCE_DIR) + "/models/networks")) {
+    if (entry.path().extension() != ".ini") continue;
+    on_disk.push_back(entry.path().stem().string());
+    const Network from_file = read_network_ini(entry.path().string());
+    const Network built_in = builtin_network(entry.path().stem().string());
+    CAPTURE(entry.path().string());
+    CHECK(built_in.name == entry.path().stem().string());
+    check_equal(from_file, built_in);
+    check_equal(built_in, parse_network_ini(to_ini(built_in), "t.ini"));
+  }
+  std::sort(on_disk.begin(), on_disk.end());
+  std::vector<std::string> listed;
+  for (const NetworkEntry& entry : list_networks()) {
+    listed.push_back(entry.name);
+    CHECK_FALSE(entry.summary.empty());
+  }
+  CHECK(listed == on_disk);
+}
+
+TEST_CASE("parameters of the presets (table of DECISIONS, oracles of SPEC_COUNT)", "[registry]") {
+  const std::pair<const char*, std::uint64_t> expected[] = {
+      {"dense-60m", 54274752},    {"mod-60m", 54277056},    {"dense-120m", 109529856},  {"mod-120m", 109534464},  {"dense-220m", 202113408},
+      {"mod-220m", 202121472},    {"dense-425m", 394901760}, {"mod-425m", 394913280},   {"dense-820m", 757019136}, {"mod-820m", 757037568},
+      {"dense-1.4b", 1172924416}, {"mod-1.4b", 1172946944}, {"dense-3b", 2755965440},   {"mod-3b", 2756008960},   {"gpt2-124m", 124439808},
+      {"llama-2-7b", 6738415616}, {"llama-3-8b", 8030261248}, {"mixtral-8x7b", 46702792704}, {"deepseek-v3", 671026419200}};
+  for (const auto& [name, total] : expected) {
+    CAPTURE(name);
+    CHECK(count_parameters(builtin_network(name)).total.str() == std::to_string(total));
+  }
+  CHECK(count_parameters(builtin_network("mixtral-8x7b")).active == Params(12879925248));
+  CHECK(count_parameters(builtin_network("deepseek-v3")).active == Params(37552297472));
+  // mod-tiny: 256*64 + 4 (4*64^2 + 2*64*256 + 2*64) + 64, and per routed block 64 and 64*32 + 32.
+  CHECK(count_parameters(builtin_network("mod-tiny")).total == Params(16384 + 4 * 49280 + 64 + 2 * (64 + 2080)));
+  // demo-8x12: 256*32 + 8 (4*32^2 + 2*32*64 + 2*32 + 32) + 32.
+  CHECK(count_parameters(builtin_network("demo-8x12")).total == Params(8192 + 8 * 8288 + 32));
+}
+
+TEST_CASE("matmul weights of the oracles: half their FLOPs per token without the core", "[registry]") {
+  // SPEC_COUNT 13, "all matmuls except core" = 2 FLOP per active matmul weight.
+  const std::pair<const char*, std::uint64_t> expected[] = {{"gpt2-124m", 247064064},
+                                                            {"llama-2-7b", 13214154752},
+                                                            {"llama-3-8b", 15009316864},
+                                                            {"mixtral-8x7b", 25497174016},
+                                                            {"deepseek-v3", 73249193984}};
+  for (const auto& [name, flops] : expected) {
+    CAPTURE(name);
+    CHECK((2 * count_parameters(builtin_network(name)).active_matmul).str() == std::to_string(flops));
+  }
+}
+
+TEST_CASE("KV bytes per token of the oracles, bf16", "[registry]") {
+  const std::pair<const char*, std::uint64_t> expected[] = {
+      {"gpt2-124m", 36864}, {"llama-2-7b", 524288}, {"llama-3-8b", 131072}, {"mixtral-8x7b", 131072}, {"deepseek-v3", 70272}};
+  for (const auto& [name, bytes] : expected) CHECK(kv_bytes_per_token(builtin_network(name), DType::kBF16).str() == std::to_string(bytes));
+  // Public cases of SPEC_COUNT 15: Llama-3-8B at 4096 tokens, one layer at 2048; Llama-2-7B at 4096 and Llama-3-8B at 8192 tokens.
+  const Network llama3 = builtin_network("llama-3-8b");
+  CHECK(kv_bytes(llama3, 4096, 1, DType::kBF16) == Bytes(536870912));
+  CHECK(kv_token_bytes(llama3.block(0), DType::kBF16) * 2048 == Bytes(8388608));
+  CHECK(kv_bytes(builtin_network("llama-2-7b"), 4096, 1, DType::kBF16) == Bytes(std::uint64_t{2} << 30));
+  CHECK(kv_bytes(llama3, 8192, 1, DType::kBF16) == Bytes(std::uint64_t{1} << 30));
+  CHECK(kv_bytes(dense_twin(builtin_network("demo-8x12")), 12, 1, DType::kF32) == kv_bytes(builtin_network("demo-8x12"), 12, 1, DType::kF32));
+}
+
+TEST_CASE("LoRA adapters of SPEC_COUNT 6", "[registry]") {
+  Network n = builtin_network("llama-3-8b");
+  const ParameterCount base = count_parameters(n);
+  n.lora = Lora{16, {"q", "v"}};
+  // 32 layers of 16 (4096 + 4096) + 16 (4096 + 1024): half of the 13 631 488 FLOP per token.
+  CHECK(count_parameters(n).total - base.total == Params(13631488 / 2));
+}
+
+TEST_CASE("MODEL arguments", "[registry]") {
+  const std::string source = FATHOM_SOURCE_DIR;
+  CHECK(load_network("mod-60m").name == "mod-60m");
+  CHECK(load_network(source + "/models/networks/mod-60m.ini").name == "mod-60m");
+  CHECK(load_network(source + "/tests/data/hf/gpt2.json").name == "gpt2");
+  const auto hint_of = [](const std::string& model) {
+    try {
+      load_network(model);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kInput);
+      return error.hint();
+    }
+    FAIL("accepted " << model);
+    return std::string();
+  };
+  CHECK(hint_of("mod-600m") == "did you mean 'mod-60m'?");
+  CHECK(hint_of("gpt2-142m") == "did you mean 'gpt2-124m'?");
+  CHECK_FALSE(hint_of("").empty());
+  CHECK_THROWS_AS(load_network("no/such/file.ini"), Error);
+  CHECK_THROWS_AS(load_network("no/such/config.json"), Error);
+  CHECK_THROWS_AS(load_network(source + "/tests"), Error);  // a folder without config.json
+
+  const std::filesystem::path folder = std::filesystem::path(FATHOM_BINARY_DIR) / "model_argument";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(source + "/tests/data/hf/llama-3-8b.json", folder / "config.json", std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(source + "/tests/data/hf/llama-3-8b.json", folder / "unnamed", std::filesystem::copy_options::overwrite_existing);
+  CHECK(load_network(folder.string()).name == "model_argument");
+  CHECK(load_network((folder / "unnamed").string()).vocab == 128256);
+}
