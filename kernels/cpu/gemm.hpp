@@ -57,6 +57,11 @@ struct GemmChoice {
 };
 GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool has_amx);
 
+// Whether weights that stay the same over many runs should be packed for this shape: always for AMX; in f32 only for
+// few rows or very wide weights, because from 64 rows on oneDNN's sgemm on plain weights is as fast or up to 10 %
+// faster.
+bool gemm_prefers_packed(const GemmShape& shape, DType dtype, bool has_amx);
+
 // One product, ready to run. Holds library objects whose operand addresses change per run: one run at a time per plan.
 class GemmPlan {
  public:

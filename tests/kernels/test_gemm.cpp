@@ -1,5 +1,6 @@
 // GEMM plans against a naive double product, with sentinels around every buffer.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -129,6 +130,12 @@ void check_plan(const GemmPlan& plan, std::uint32_t seed, const GemmPlan* packer
   CHECK(bias.guards_intact());
 }
 
+std::string self_path() {
+  char path[4096];
+  const auto length = readlink("/proc/self/exe", path, sizeof(path));
+  return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
+}
+
 const GemmShape kShapes[] = {{0, 5, 3},    {3, 0, 5},     {3, 5, 0},     {1, 1, 1},      {1, 64, 64},
                              {2, 17, 33},  {7, 48, 5},    {16, 96, 32},  {17, 31, 65},   {33, 128, 127},
                              {64, 64, 64}, {65, 100, 70}, {250, 72, 40}, {300, 40, 1800}};
@@ -237,6 +244,25 @@ TEST_CASE("a cache serves every row count from one packed copy") {
   }
 }
 
+TEST_CASE("the choice of path follows the measured rules") {
+  GemmOptions o;
+  CHECK(choose_gemm({256, 3072, 768}, o, true).path == GemmPath::kGemm);
+  CHECK(choose_gemm({8, 3072, 768}, o, true).path == GemmPath::kMatmul);
+  o.packed = true;
+  CHECK(choose_gemm({256, 3072, 768}, o, true).path == GemmPath::kMatmul);
+  o.dtype = DType::kBF16;
+  // 513 rows: padded to 544 = 240 + 240 + 64 where k is large, one piece where it is not.
+  CHECK(choose_gemm({513, 768, 2048}, o, true).panels == std::vector<std::int64_t>{240, 240, 64});
+  CHECK(choose_gemm({513, 768, 768}, o, true).panels == std::vector<std::int64_t>{544});
+  CHECK(choose_gemm({5, 768, 768}, o, true).padded_rows == 16);
+  o.pad_rows = false;
+  CHECK(choose_gemm({513, 768, 768}, o, true).panels == std::vector<std::int64_t>{512, 1});
+  CHECK(choose_gemm({513, 768, 768}, o, false).convert);
+  CHECK(gemm_prefers_packed({256, 768, 768}, DType::kBF16, true));
+  CHECK_FALSE(gemm_prefers_packed({256, 768, 768}, DType::kF32, true));
+  CHECK(gemm_prefers_packed({8, 768, 768}, DType::kF32, true));
+}
+
 TEST_CASE("impossible requests are refused with a reason") {
   GemmOptions o;
   CHECK_THROWS_WITH(GemmPlan({-1, 2, 3}, o), Catch::Contains("negative"));
@@ -245,6 +271,49 @@ TEST_CASE("impossible requests are refused with a reason") {
   o.dtype = DType::kF32;
   o.out = DType::kBF16;
   CHECK_THROWS_WITH(GemmPlan({1, 2, 3}, o), Catch::Contains("cannot write"));
+}
+
+// The instruction set is fixed once per process, so each cap is tested in a child: this program again, with the hidden
+// test below and the level in its environment.
+TEST_CASE("every instruction set the machine has gives the same products") {
+  for (const Isa level : {Isa::kBase, Isa::kAvx2, Isa::kAvx512}) {
+    if (level > cpu_info().isa) continue;
+    const std::string name(isa_name(level));
+    INFO(name);
+    const std::string command =
+        "FATHOM_TEST_ISA=" + name + " '" + std::string(self_path()) + "' '[gemm-capped]' > /dev/null";
+    CHECK(std::system(command.c_str()) == 0);
+  }
+}
+
+TEST_CASE("products under the cap of FATHOM_TEST_ISA", "[.][gemm-capped]") {
+  const char* const wanted = std::getenv("FATHOM_TEST_ISA");
+  if (wanted == nullptr) return;  // selected by file name, not as a child
+  for (const Isa level : {Isa::kBase, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa_name(level) == wanted) cap_isa(level);
+  }
+  REQUIRE(isa_name(isa()) == wanted);
+  std::uint32_t seed = 1000;
+  for (const GemmShape& shape : {GemmShape{1, 64, 64}, GemmShape{17, 31, 65}, GemmShape{70, 100, 96}}) {
+    for (int bits = 0; bits < 64; ++bits) {
+      for (const DType type : {DType::kF32, DType::kBF16}) {
+        GemmOptions o;
+        o.dtype = o.out = type;
+        o.transpose_x = bits & 1;
+        o.transpose_w = bits & 2;
+        o.accumulate = bits & 4;
+        o.bias = bits & 8;
+        o.packed = bits & 16;
+        o.threads = bits & 32 ? 2 : 1;
+        const GemmPlan plan(shape, o);
+        CHECK(plan.impl().find("amx") == std::string::npos);
+        CHECK((type == DType::kF32 || plan.impl().find("f32 instead of bf16: no AMX") != std::string::npos));
+        check_plan(plan, ++seed);
+      }
+    }
+  }
+  // Too late now: a primitive exists.
+  CHECK_THROWS_AS(cap_isa(Isa::kBase == isa() ? Isa::kAvx2 : Isa::kBase), Error);
 }
 
 #endif
