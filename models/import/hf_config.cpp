@@ -16,7 +16,7 @@ struct Composite {
   const char* model_type;
   const char* text_type;
 };
-constexpr Composite kComposites[] = {{"gemma3", "gemma3_text"}, {"llama4", "llama4_text"}};
+constexpr Composite kComposites[] = {{"gemma3", "gemma3_text"}, {"llama4", "llama4_text"}, {"mistral3", "mistral"}};
 
 const HfFamily* find_family(std::string_view model_type) {
   for (const auto* families : {&hf_dense_families(), &hf_gpt_families(), &hf_expert_families()})
@@ -82,7 +82,8 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
     text.finish(options.strict);
     for (const char* part : {"vision_config", "audio_config"})
       if (outer.object(part) != nullptr) network.notes.push_back(fmt::format("left out: {} (only the text model is counted)", part));
-    outer.irrelevant({"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "vision_config", "audio_config"});
+    outer.irrelevant({"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "vision_config", "audio_config", "image_token_id",
+                      "vision_feature_layer", "projector_hidden_act", "multimodal_projector_bias", "spatial_merge_size"});
   } else {
     const std::string family_type = composite != std::end(kComposites) ? composite->text_type : type;
     const HfFamily* family = find_family(family_type);

@@ -117,6 +117,25 @@ void granitemoe(HfReader& r, Network& n, const HfOptions&) {
   for (std::int64_t l = 0; l < layers; ++l) hf_push(n, block);
 }
 
+// Phi-3.5 MoE: LayerNorms with bias, biases of all projections and, where the file says so, of the head.
+void phimoe(HfReader& r, Network& n, const HfOptions&) {
+  const std::int64_t layers = hf_common(r, n, false, 4096, 1e6);
+  n.norm = NormKind::kLayer;
+  n.norm_epsilon = r.real_or({"rms_norm_eps"}, 1e-5);
+  n.head_bias = r.boolean_or({"lm_head_bias"}, false);
+  BlockConfig block;
+  block.attention = hf_attention(r, n, HfKvHeads::kEight);
+  block.attention->qkv_bias = block.attention->out_bias = r.boolean_or({"attention_bias"}, false);
+  MoeConfig moe;
+  moe.experts = r.integer_or({"num_local_experts"}, 16);
+  moe.picks = r.integer_or({"num_experts_per_tok"}, 2);
+  moe.width = r.integer({"intermediate_size"});
+  block.mlp = expert_mlp(moe, hf_activation(r, {"hidden_act"}, "silu"));
+  block.attention->window = r.nullable({"sliding_window"}, 0, 0);
+  r.irrelevant({"router_jitter_noise", "input_jitter_noise", "original_max_position_embeddings", "hidden_dropout"});
+  for (std::int64_t l = 0; l < layers; ++l) hf_push(n, block);
+}
+
 void gpt_oss(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t layers = hf_common(r, n, false, 131072, 150000);
   BlockConfig block;
@@ -246,7 +265,7 @@ void llama4(HfReader& r, Network& n, const HfOptions&) {
 
 const std::vector<HfFamily>& hf_expert_families() {
   static const std::vector<HfFamily> families = {
-      {"deepseek_v2", deepseek_v2}, {"deepseek_v3", deepseek_v3}, {"gpt_oss", gpt_oss},     {"granitemoe", granitemoe}, {"llama4_text", llama4},
+      {"deepseek_v2", deepseek_v2}, {"deepseek_v3", deepseek_v3}, {"gpt_oss", gpt_oss},     {"granitemoe", granitemoe}, {"kimi_k2", deepseek_v3}, {"llama4_text", llama4}, {"phimoe", phimoe},
       {"mixtral", mixtral},         {"olmoe", olmoe},             {"qwen2_moe", qwen2_moe}, {"qwen3_moe", qwen3_moe},
   };
   return families;

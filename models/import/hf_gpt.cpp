@@ -25,7 +25,7 @@ std::int64_t partial_rotation(HfReader& r, const char* name, double share, std::
   return static_cast<std::int64_t>(static_cast<double>(head_dim) * share);
 }
 
-void gpt2(HfReader& r, Network& n, const HfOptions&) {
+void gpt2_like(HfReader& r, Network& n, bool bigcode) {
   n.width = r.integer({"n_embd", "hidden_size"});
   n.vocab = r.integer({"vocab_size"});
   n.tied = r.boolean_or({"tie_word_embeddings"}, true);
@@ -41,12 +41,21 @@ void gpt2(HfReader& r, Network& n, const HfOptions&) {
   a.head_dim = n.width / a.heads;
   a.qkv_bias = a.out_bias = true;
   const std::int64_t width = r.nullable({"n_inner"}, 4 * n.width, 4 * n.width);
-  block.mlp = plain_mlp(width, hf_activation(r, {"activation_function"}, "gelu_new"), true);
+  block.mlp = plain_mlp(width, hf_activation(r, {"activation_function"}, bigcode ? "gelu_pytorch_tanh" : "gelu_new"), true);
+  if (bigcode) {
+    if (r.boolean_or({"multi_query"}, true)) a.kv_heads = 1;
+    r.irrelevant({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "max_batch_size", "max_sequence_length", "pad_key_length",
+                  "pre_allocate_kv_cache", "validate_runner_input"});
+  }
   if (r.has("add_cross_attention") && r.boolean_or({"add_cross_attention"}, false)) r.fail("add_cross_attention", "cross attention is not modelled");
   r.irrelevant({"n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
                 "summary_use_proj", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"});
   repeat(n, block, layers);
 }
+
+void gpt2(HfReader& r, Network& n, const HfOptions&) { gpt2_like(r, n, false); }
+// GPT-BigCode (StarCoder 1): GPT-2 with one key/value head.
+void gpt_bigcode(HfReader& r, Network& n, const HfOptions&) { gpt2_like(r, n, true); }
 
 // Globals of a rotary LayerNorm model.
 std::int64_t layer_norm_common(HfReader& r, Network& n, bool tie_default, HfReader::Names epsilon, HfReader::Names layers) {
@@ -141,7 +150,7 @@ void starcoder2(HfReader& r, Network& n, const HfOptions&) {
 }  // namespace
 
 const std::vector<HfFamily>& hf_gpt_families() {
-  static const std::vector<HfFamily> families = {{"falcon", falcon}, {"gpt2", gpt2}, {"gpt_neox", gpt_neox}, {"phi", phi}, {"starcoder2", starcoder2}};
+  static const std::vector<HfFamily> families = {{"falcon", falcon}, {"gpt2", gpt2}, {"gpt_bigcode", gpt_bigcode}, {"gpt_neox", gpt_neox}, {"phi", phi}, {"starcoder2", starcoder2}};
   return families;
 }
 
