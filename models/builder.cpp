@@ -90,6 +90,7 @@ class ModelBuilder {
     if (found != kinds_.end()) return found->second;
     Kind& kind = kinds_[key];
     kind.tape = std::make_unique<Tape>(out_, network_, scenario_);
+    if (!network_.weights_of.empty()) kind.tape->set_weight_pool(pool_of(key));
     kind.stream = stream_;
     kind.emitter = std::make_unique<BlockEmitter>(*kind.tape, network_.kinds[static_cast<size_t>(index)], kind.stream, stream_value(0, needs_grad),
                                                   Operand{x_, 1});
@@ -100,6 +101,27 @@ class ModelBuilder {
     kind.y = kind.emitter->forward();
     if (scenario_.recompute == Recompute::kFull) kind.tape->forget();
     return kind;
+  }
+
+  // The weight pool of a kind: one for all kinds that serve a common weight set, directly or through others. Their weights have
+  // the same shapes (validate), so one tensor with an instance per weight set serves them all.
+  using KindKey = std::pair<int, bool>;
+  std::shared_ptr<Tape::WeightPool> pool_of(const KindKey& key) {
+    if (pools_.empty()) {
+      std::map<int, KindKey> first;  // of each weight set
+      for (int layer = 0; layer < network_.layer_count(); ++layer) {
+        const KindKey other{network_.layers[static_cast<size_t>(layer)], layer == 0 ? embedding_trains() : training_};
+        auto& pool = pools_[other];
+        if (!pool) pool = std::make_shared<Tape::WeightPool>();
+        const auto [it, fresh] = first.emplace(weights_of(layer), other);
+        const auto from = pool;
+        const auto to = pools_[it->second];
+        if (!fresh && from != to)
+          for (auto& [unused, member] : pools_)
+            if (member == from) member = to;
+      }
+    }
+    return pools_.at(key);
   }
 
   // Two kinds of one sort (say, two capacities) are told apart by a number.
@@ -269,6 +291,7 @@ class ModelBuilder {
   bool accumulate_ = false;
   int micro_ = 0;
   std::map<std::pair<int, bool>, Kind> kinds_;
+  std::map<KindKey, std::shared_ptr<Tape::WeightPool>> pools_;
   std::map<std::string, int> labels_;
   std::map<int, std::string> labels_by_block_;
   std::vector<bool> needs_grad_in_;

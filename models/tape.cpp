@@ -8,8 +8,13 @@ Weight Tape::weight(const std::string& name, std::int64_t rows, std::int64_t col
   const auto found = by_name_.find(name);
   if (found != by_name_.end()) return found->second;
   Weight weight;
-  weight.tensor = out_.tensor(prefix_ + name, Role::kWeight, weight_scope_, rows, cols, act());
-  if (training() && trainable) weight.gradient = out_.tensor(prefix_ + name + ".grad", Role::kGradient, weight_scope_, rows, cols, scenario_.grad_dtype);
+  if (const auto shared = pool_ ? pool_->find(name) : WeightPool::iterator{}; pool_ && shared != pool_->end()) {
+    weight = shared->second;
+  } else {
+    weight.tensor = out_.tensor(prefix_ + name, Role::kWeight, weight_scope_, rows, cols, act());
+    if (training() && trainable) weight.gradient = out_.tensor(prefix_ + name + ".grad", Role::kGradient, weight_scope_, rows, cols, scenario_.grad_dtype);
+    if (pool_) pool_->emplace(name, weight);
+  }
   by_name_.emplace(name, weight);
   weights_.push_back(weight);
   return weight;

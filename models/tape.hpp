@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +68,9 @@ class Tape {
   void forget() { closures_.clear(), recomputations_.clear(); }
   void set_pass(Pass pass) { pass_ = pass; }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  // Block kinds that serve one weight set (recursion with another capacity per pass) name their weights in one pool.
+  using WeightPool = std::map<std::string, Weight>;
+  void set_weight_pool(std::shared_ptr<WeightPool> pool) { pool_ = std::move(pool); }
   // The first contribution to this value's gradient goes to `target` instead of a new tensor.
   void assign_target(const Value& value, Operand target) { targets_[key(value.at)] = target; }
   bool base_trainable() const { return !network_.lora; }
@@ -113,6 +117,7 @@ class Tape {
   std::vector<std::function<void()>> recomputations_;
   std::map<std::pair<TensorId, int>, Operand> substitutes_;
   std::map<std::string, Weight> by_name_;
+  std::shared_ptr<WeightPool> pool_;
   std::vector<Weight> weights_;
   std::map<std::pair<TensorId, int>, Operand> gradients_;
   std::map<std::pair<TensorId, int>, Operand> targets_;

@@ -54,3 +54,27 @@ TEST_CASE("the op list's weights add up to the parameter count", "[params]") {
   }
   CHECK(compared >= 17);  // the ladder, its twins, and the plain published models
 }
+
+TEST_CASE("one optimizer step updates every parameter once", "[params]") {
+  int compared = 0;
+  for (const NetworkEntry& entry : list_networks()) {
+    const Network network = builtin_network(entry.name);
+    Scenario scenario;
+    scenario.length = network.max_length > 0 && network.max_length < 64 ? network.max_length : 64;
+    scenario.logits = LogitsKind::kAll;
+    scenario.phase = Phase::kTrain;
+    std::optional<Workload> workload;
+    try {
+      workload = build(network, scenario);
+    } catch (const Error& error) {
+      continue;
+    }
+    CAPTURE(entry.name);
+    u128 updated = 0;
+    for (const Instance& instance : workload->instances())
+      if (const auto* adamw = std::get_if<AdamW>(&workload->ops()[static_cast<std::size_t>(instance.op)].spec)) updated = checked_add(updated, product(adamw->params));
+    CHECK(to_string(updated) == count_parameters(network).total.str());
+    ++compared;
+  }
+  CHECK(compared >= 17);
+}

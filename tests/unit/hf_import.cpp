@@ -110,7 +110,12 @@ TEST_CASE("published parameter counts of every family", "[hf]") {
       {"qwen3-8b", 8190735360, 8190735360},
       {"qwen3-30b-a3b", 30532122624, 3353032704},
       {"starcoder2-3b", 3030371328, 3030371328},
-      // 60 (8192 * (8192 + 2 * 1024 ... 8 key/value heads of 64) + 8192^2 + 8 * 8192^2 + 4 * 8192) + 65024 * 8192 + 2 * 8192
+      // Query, key and value of 40 layers are one matrix h (h + 2 * 128): one key/value head of 128.
+      {"starcoderbase", 15517456384, 15517456384},
+      {"phi-3.5-moe", 41873153344, 6640999744},
+      {"kimi-k2", 1026408232448, 32861500928},
+      {"mistral-small-3", 23572403200, 23572403200},
+      // 8 key/value heads of 64, two LayerNorms: 60 (8192 * (8192 + 2 * 512) + 8192^2 + 8 * 8192^2 + 4 * 8192) + 65024 * 8192 + 2 * 8192
       {"falcon-40b", 41303293952, 41303293952},
   };
   for (const Anchor& anchor : anchors) {
@@ -174,7 +179,7 @@ TEST_CASE("presets equal the imported configuration", "[hf]") {
 
 TEST_CASE("every imported network is written and read back as it was", "[hf]") {
   for (const char* file : {"command-r7b", "deepseek-v2-lite", "falcon-7b", "gemma-3-1b", "gpt-oss-20b", "gpt2", "llama-4-scout", "llama-4-maverick", "olmo-7b",
-                           "olmo-2-7b", "phi-2", "qwen2-moe-a2.7b", "starcoder2-3b"}) {
+                           "olmo-2-7b", "phi-2", "qwen2-moe-a2.7b", "starcoder2-3b", "starcoderbase", "phi-3.5-moe", "kimi-k2", "mistral-small-3"}) {
     CAPTURE(file);
     const Network n = read_hf_config(kFolder + file + std::string(".json"));
     const Network back = parse_network_ini(to_ini(n), "written.ini");
