@@ -3,11 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
 
 namespace fathom {
+
+std::vector<double> bar_lengths(const BarPlot& plot) {
+  std::vector<double> lengths;
+  for (std::size_t c = 0; c < plot.categories.size(); ++c) {
+    double sum = 0;
+    for (const auto& series : plot.series) {
+      if (!std::isfinite(series.values[c])) continue;
+      sum += series.values[c];
+      if (!plot.stacked) lengths.push_back(series.values[c]);
+    }
+    if (plot.stacked) lengths.push_back(sum);
+  }
+  return lengths;
+}
 
 void check_plot(const BarPlot& plot) {
   if (plot.categories.empty() || plot.series.empty()) throw_internal("bar plot '" + plot.key + "' has nothing to draw");

@@ -22,11 +22,15 @@ std::string quoted(std::string_view text) {
   return out + "'";
 }
 
-std::string axis_title(const PlotAxis& axis) {
-  const std::string_view symbol = unit_symbol(axis.unit);
-  return axis.label + (symbol.empty() || axis.unit == Unit::kPercent || axis.unit == Unit::kSignedPercent
-                           ? std::string()
-                           : " (" + std::string(symbol) + ")");
+// Range, ticks and title of one axis, as the SVG renderer has them.
+std::string axis(const char* name, const Scale& scale) {
+  std::string ticks;
+  for (const Scale::Tick& tick : scale.ticks) {
+    ticks += (ticks.empty() ? "" : ", ") + quoted(tick.label) + " " + shortest(tick.value);
+  }
+  return fmt::format("set {0}label {1}\nset {0}range [{2}:{3}]\nset {0}tics ({4})\n{5}", name, quoted(scale.title),
+                     shortest(scale.lo), shortest(scale.hi), ticks,
+                     scale.log ? fmt::format("set logscale {}\n", name) : "");
 }
 
 std::string prologue(const std::string& key, const std::string& title) {
@@ -66,13 +70,8 @@ std::string gnuplot_script(const XyPlot& plot) {
     xs.insert(xs.end(), ys.begin(), ys.end());
     ys = xs;
   }
-  const Scale x = make_scale(plot.x, xs, 6), y = make_scale(plot.y, ys, 6);
-  out += fmt::format("set xlabel {}\nset ylabel {}\n", quoted(axis_title(plot.x)), quoted(axis_title(plot.y)));
-  out += fmt::format("set xrange [{}:{}]\nset yrange [{}:{}]\n", shortest(x.lo), shortest(x.hi), shortest(y.lo),
-                     shortest(y.hi));
-  if (plot.x.log) out += "set logscale x\n";
-  if (plot.y.log) out += "set logscale y\n";
-  out += "set format '%.1s%c'\nset samples 400\n";
+  const Scale x = make_scale(plot.x, xs, 6), y = make_scale(plot.y, ys, 5);
+  out += axis("x", x) + axis("y", y) + "set samples 400\n";
   std::string parts;
   const auto add = [&](const std::string& part) { parts += (parts.empty() ? "plot " : ", \\\n     ") + part; };
   if (plot.ideal_line && plot.ideal_band > 0) {
@@ -107,8 +106,7 @@ std::string gnuplot_script(const BarPlot& plot) {
     out += "\n";
   }
   out += "EOD\n";
-  out += fmt::format("set ylabel {}\nset yrange [0:*]\nset format y '%.1s%c'\n",
-                     quoted(axis_title({plot.value_label, plot.unit, false})));
+  out += axis("y", make_scale({plot.value_label, plot.unit, false}, bar_lengths(plot), 6, true));
   out += fmt::format(
       "set style data histograms\nset style histogram {}\nset style fill solid 1.0 border lc rgb 'white'\nset boxwidth "
       "0.8\n",

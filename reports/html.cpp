@@ -144,9 +144,10 @@ struct HtmlParts {
 
 std::string render_html(const ReportTable& table) {
   // A table of words only is read, not compared: on a phone its rows become paragraphs.
-  const bool prose = std::none_of(table.columns.begin(), table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
-  std::string out = fmt::format("<div class=\"scroll\"><table class=\"sortable{}\" id=\"t-{}\">\n", prose ? " prose" : "",
-                                HtmlParts::anchor(table.key));
+  const bool prose =
+      std::none_of(table.columns.begin(), table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
+  std::string out = fmt::format("<div class=\"scroll\"><table class=\"sortable{}\" id=\"t-{}\">\n",
+                                prose ? " prose" : "", HtmlParts::anchor(table.key));
   if (!table.title.empty()) out += "<caption>" + inline_html(table.title) + "</caption>\n";
   out += "<thead><tr>";
   for (const ReportColumn& column : table.columns) {

@@ -75,6 +75,9 @@ struct RoutingMap {
   std::vector<Frame> frames;
 };
 
+// The lengths of all bars that are drawn: the values, or per category their sum when stacked. NaN is left out.
+std::vector<double> bar_lengths(const BarPlot& plot);
+
 // Throws an internal Error when sizes disagree (values per series, states per block) or nothing is there to draw.
 void check_plot(const BarPlot& plot);
 void check_plot(const RoutingMap& map);

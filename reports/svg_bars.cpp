@@ -15,18 +15,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
   check_plot(plot);
   const double width = options.width;
   const bool narrow = width < 500;
-  std::vector<double> totals;  // the length of each category's longest bar
-  std::vector<double> lengths;
-  for (std::size_t c = 0; c < plot.categories.size(); ++c) {
-    double sum = 0;
-    for (const auto& series : plot.series) {
-      if (!std::isfinite(series.values[c])) continue;
-      sum += series.values[c];
-      if (!plot.stacked) lengths.push_back(series.values[c]);
-    }
-    totals.push_back(sum);
-    if (plot.stacked) lengths.push_back(sum);
-  }
+  const std::vector<double> lengths = bar_lengths(plot);  // when stacked: one per category
   const Scale scale = make_scale({plot.value_label, plot.unit, false}, lengths, narrow ? 3 : 6, true);
 
   double label = 0;
@@ -96,12 +85,13 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
       const double x1 = std::min(at_x(from), at_x(from + value)), x2 = std::max(at_x(from), at_x(from + value));
       const std::string shown = format_value(value, plot.unit);
       std::string hover = fmt::format("{}, {}: {}", plot.categories[c], plot.series[s].name, shown);
-      if (plot.stacked && totals[c] > 0) hover += fmt::format(" ({})", format_value(value / totals[c], Unit::kPercent));
+      if (plot.stacked && lengths[c] > 0)
+        hover += fmt::format(" ({})", format_value(value / lengths[c], Unit::kPercent));
       canvas->rect(x1, row, x2 - x1, bar - (plot.stacked ? 0 : 2), "f seg " + series_class(s), hover);
       if (!plot.stacked) {
         canvas->text(x2 + 5, row + bar / 2 + 3, shown, "start", "d");
-      } else if (totals[c] > 0) {
-        const std::string share = fmt::format("{:.0f} %", 100 * value / totals[c]);
+      } else if (lengths[c] > 0) {
+        const std::string share = fmt::format("{:.0f} %", 100 * value / lengths[c]);
         if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", "in");
       }
       sum += value;

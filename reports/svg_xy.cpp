@@ -141,7 +141,8 @@ std::string render_svg(const XyPlot& plot, const SvgOptions& options) {
     ys = xs;
   }
   const double width = options.width;
-  const Scale x = make_scale(plot.x, xs, plot.ideal_line ? 5 : std::max(3, options.width / 110)), y = make_scale(plot.y, ys, 5);
+  const Scale x = make_scale(plot.x, xs, plot.ideal_line ? 5 : std::max(3, options.width / 110)),
+              y = make_scale(plot.y, ys, 5);
   double label = 0;
   for (const Scale::Tick& tick : y.ticks) label = std::max(label, text_width(tick.label, 12));
   const double title_height = plot.title.empty() ? 8 : 30;

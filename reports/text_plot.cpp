@@ -62,18 +62,9 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
   label_width = std::min(label_width, width / 3);
   double largest = 0;
   int value_width = 0;
-  for (std::size_t c = 0; c < plot.categories.size(); ++c) {
-    double sum = 0;
-    for (const auto& series : plot.series) {
-      if (!std::isfinite(series.values[c])) continue;
-      sum += series.values[c];
-      if (!plot.stacked) largest = std::max(largest, series.values[c]);
-      if (!plot.stacked) value_width = std::max(value_width, display_width(format_value(series.values[c], plot.unit)));
-    }
-    if (plot.stacked) {
-      largest = std::max(largest, sum);
-      value_width = std::max(value_width, display_width(format_value(sum, plot.unit)));
-    }
+  for (const double length : bar_lengths(plot)) {
+    largest = std::max(largest, length);
+    value_width = std::max(value_width, display_width(format_value(length, plot.unit)));
   }
   const int room = std::max(width - label_width - value_width - 3, 4);
   const auto cells = [&](double value) {
