@@ -72,9 +72,13 @@ function(fathom_isa_flags folder)
   set(avx2 -mavx2 -mfma -mf16c)
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512 -Wno-maybe-uninitialized -Wno-uninitialized)  # both fire inside g++ 12 intrinsics
   set(amx ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
+  set(optimise -O3)
+  if(FATHOM_SANITIZE)
+    set(optimise -O1)   # instrumented -O3 takes minutes per file
+  endif()
   foreach(isa avx2 avx512 amx)
     file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*_${isa}.cpp)
-    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${${isa}};-O3;-fno-math-errno;-fno-trapping-math")
+    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${${isa}};${optimise};-fno-math-errno;-fno-trapping-math")
   endforeach()
 endfunction()
 
