@@ -2,7 +2,7 @@
 // unsupported.
 #include <vector>
 
-#include "catch2/catch.hpp"
+#include <catch2/catch.hpp>
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/probe_compute.hpp"
 
