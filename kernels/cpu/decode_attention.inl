@@ -34,7 +34,8 @@ inline V16 sum_rows(V16* v) {
          __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
 }
 
-inline float lane_max(V16 v) {
+inline float lane_max(const V16& lanes) {
+  V16 v = lanes;
   for (int step = kLanes / 2; step > 0; step /= 2) {
     for (int i = 0; i < step; ++i) v[i] = v[i] > v[i + step] ? v[i] : v[i + step];
   }

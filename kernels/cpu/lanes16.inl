@@ -34,7 +34,8 @@ inline std::uint16_t narrow(float value) {
   return static_cast<std::uint16_t>((raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
 }
 
-inline float lane_sum(V16 v) {
+inline float lane_sum(const V16& lanes) {
+  V16 v = lanes;
   for (int step = kLanes / 2; step > 0; step /= 2) {
     for (int i = 0; i < step; ++i) v[i] += v[i + step];
   }
@@ -42,9 +43,9 @@ inline float lane_sum(V16 v) {
 }
 
 // 2^x for x <= 127, degree 5 (relative error 7.5e-8); below -125 it stays at 2^-125.
-inline V16 exp2_lanes(V16 x) {
+inline V16 exp2_lanes(const V16& exponent) {
   const V16 low = V16{} - 125.0f;
-  x = x < low ? low : x;  // keeps a NaN
+  const V16 x = exponent < low ? low : exponent;  // keeps a NaN
   const V16 shifted = x + 12582912.0f;
   const V16 r = x - (shifted - 12582912.0f);
   V16 p = r * 0.0013276472167834048f + 0.00967554133102361f;
@@ -52,7 +53,7 @@ inline V16 exp2_lanes(V16 x) {
   p = p * r + 0.2402211972396913f;
   p = p * r + 0.6931469670652652f;
   p = p * r + 1.0000000716546418f;
-  return (V16)((I16)p + ((I16)shifted << 23));
+  return (V16)((U16)p + ((U16)shifted << 23));
 }
 
 // 32 consecutive bf16 as their even and odd members, or 16 f32 twice: what a step of a dot product multiplies. Both factors
