@@ -2,10 +2,11 @@
 //
 //   y[m, n] (+)= x[m, k] W + bias[n]        f32 accumulation, m = 1..8 rows share one pass over W
 //
-// W is stored [n][k] (one output per row, the layout to keep for decode: a row is a contiguous stream and needs one
-// accumulator) or [k][n] (as training keeps it; partial sums of a column block stay in L1). Bandwidth here is latency times
-// outstanding misses, so both paths prefetch in software about 6 KiB ahead; without it half of the rate is lost. From which m on a
-// matrix product of gemm.hpp is better is measured by tests/bench/bench_decode.cpp.
+// W is stored [n][k] (one output per row: a contiguous stream and one accumulator) or [k][n] (as training keeps it; partial sums
+// of a column block stay in L1). Both stream at the same rate for m = 1; for m >= 2 [k][n] costs less arithmetic per weight, so it
+// is the layout to keep where rows are batched. Bandwidth here is latency times outstanding misses, so both prefetch in software
+// about 6 KiB ahead; without it half of the rate is lost. From which m on a matrix product of gemm.hpp is better is measured by
+// tests/bench/bench_decode.cpp (bf16: about 6 for [n][k], above 8 for [k][n]; f32: above 8).
 #pragma once
 
 #include <cstdint>
