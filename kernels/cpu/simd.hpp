@@ -19,6 +19,9 @@ namespace {
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 constexpr int kLanes = 16;
 #define FATHOM_SIMD_512 1
+#if defined(__AVX512BF16__)
+#define FATHOM_SIMD_BF16 1
+#endif
 #elif defined(__AVX2__) && defined(__FMA__)
 constexpr int kLanes = 8;
 #define FATHOM_SIMD_256 1
@@ -26,6 +29,7 @@ constexpr int kLanes = 8;
 constexpr int kLanes = 4;
 #endif
 
+// The typedefs are GCC vector types; intrinsics take and give them without casts.
 typedef float vf __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t vi __attribute__((vector_size(4 * kLanes)));
 typedef std::uint32_t vu __attribute__((vector_size(4 * kLanes)));
@@ -114,6 +118,21 @@ inline float max_lane(vf a) {
 #endif
 }
 
+// True when any lane of a comparison holds.
+inline bool any_lane(vi mask) {
+#if defined(FATHOM_SIMD_512)
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(FATHOM_SIMD_256)
+  return _mm256_movemask_ps((__m256)mask) != 0;
+#elif defined(__SSE__)
+  return _mm_movemask_ps((__m128)mask) != 0;
+#else
+  std::int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= mask[i];
+  return any != 0;
+#endif
+}
+
 inline vf load(const float* p, Full) {
   vf x;
   std::memcpy(&x, p, sizeof(x));
@@ -128,7 +147,16 @@ inline vf load(const float* p, Tail t) {
   return x;
 #endif
 }
-inline vf widen(vh x) { return as_float(__builtin_convertvector(x, vu) << 16); }
+// bf16 is the upper half of an f32. (The generic conversion makes g++ 12 split 512-bit vectors, hence the intrinsics.)
+inline vf widen(vh x) {
+#if defined(FATHOM_SIMD_512)
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)x), 16));
+#elif defined(FATHOM_SIMD_256)
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)x), 16));
+#else
+  return as_float(__builtin_convertvector(x, vu) << 16);
+#endif
+}
 inline vf load(const bf16* p, Full) {
   vh x;
   std::memcpy(&x, p, sizeof(x));
@@ -152,15 +180,24 @@ inline void store(float* p, vf x, Tail t) {
   for (int i = 0; i < t.count; ++i) p[i] = x[i];
 #endif
 }
-// Round to nearest even; a NaN stays a (quiet) NaN. The same integer steps as bf16::round.
+// Round to nearest even; a NaN stays a (quiet) NaN: the same as bf16::round. The hardware instruction of AVX512_BF16 differs in
+// one respect: it takes f32 denormals for zero.
 inline vh narrow(vf x) {
+#if defined(FATHOM_SIMD_BF16)
+  return (vh)_mm512_cvtneps_pbh(x);
+#elif defined(FATHOM_SIMD_512)
+  const __m512i raw = _mm512_castps_si512(x);
+  const __mmask16 odd = _mm512_test_epi32_mask(raw, _mm512_set1_epi32(0x10000));
+  __m512i rounded = _mm512_add_epi32(raw, _mm512_set1_epi32(0x7fff));
+  rounded = _mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  rounded = _mm512_mask_or_epi32(rounded, nan, raw, _mm512_set1_epi32(0x400000));
+  return (vh)_mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+#else
   const vu raw = as_bits(x);
   vu rounded = (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16;
   const vu quiet = (raw >> 16) | 0x40u;
   rounded = (vi)(raw & 0x7fffffffu) > 0x7f800000 ? quiet : rounded;
-#if defined(FATHOM_SIMD_512)
-  return (vh)_mm512_cvtepi32_epi16((__m512i)rounded);
-#else
   return __builtin_convertvector(rounded, vh);
 #endif
 }
@@ -235,7 +272,19 @@ inline vf exp(vf x) {
 #endif
 }
 
-inline vf sigmoid(vf x) { return splat(1.0f) / (splat(1.0f) + exp(-x)); }
+// 1 / x for finite x >= 1: in AVX-512 an estimate of 14 bits and one Newton step. A 512-bit division would
+// take as long as the exponential it follows.
+inline vf reciprocal(vf x) {
+#if defined(FATHOM_SIMD_512)
+  const vf r = _mm512_rcp14_ps(x);
+  return fma(fma(-x, r, splat(1.0f)), r, r);
+#else
+  return splat(1.0f) / x;
+#endif
+}
+
+// The exponent is bounded so that the reciprocal's operand stays finite; sigma(-87) is 1e-38 already.
+inline vf sigmoid(vf x) { return reciprocal(splat(1.0f) + exp(min(splat(87.0f), -x))); }
 
 }  // namespace
 }  // namespace fathom::cpu

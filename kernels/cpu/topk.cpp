@@ -24,7 +24,7 @@ std::int64_t select(const float* scores, std::int64_t count, std::int64_t k, std
   }
   std::int64_t above = 0;
   const std::uint32_t key = kernels.select_key(keys, count, k, keys + padded(count), &above);
-  kernels.collect(keys, count, key, k - above, positions);
+  kernels.collect(keys, count, key, k - above, k, positions);
   return -1;
 }
 

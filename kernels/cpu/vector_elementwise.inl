@@ -4,7 +4,7 @@
 // Press et al., Numerical Recipes, section 6.2), so that the negative tail keeps relative accuracy.
 inline vf normal_cdf(vf x) {
   const vf z = as_float(as_bits(x) & 0x7fffffffu) * splat(0.70710678f);
-  const vf t = splat(1.0f) / fma(z, splat(0.5f), splat(1.0f));
+  const vf t = reciprocal(fma(z, splat(0.5f), splat(1.0f)));
   constexpr float c[10] = {-1.26551223f, 1.00002368f,  0.37409196f, 0.09678418f,  -0.18628806f,
                            0.27886807f,  -1.13520398f, 1.48851587f, -0.82215223f, 0.17087277f};
   vf p = splat(c[9]);

@@ -15,6 +15,7 @@ const VectorKernels* table_of(VectorIsa isa) {
     case VectorIsa::kBaseline: return vector_kernels_baseline();
     case VectorIsa::kAvx2: return vector_kernels_avx2();
     case VectorIsa::kAvx512: return vector_kernels_avx512();
+    case VectorIsa::kAvx512Bf16: return vector_kernels_avx512_bf16();
   }
   return nullptr;
 }
@@ -24,13 +25,14 @@ Isa level_of(VectorIsa isa) {
     case VectorIsa::kBaseline: return Isa::kBase;
     case VectorIsa::kAvx2: return Isa::kAvx2;
     case VectorIsa::kAvx512: return Isa::kAvx512;
+    case VectorIsa::kAvx512Bf16: return Isa::kAmx;
   }
   return Isa::kBase;
 }
 
 // The fastest twin at or below the level that dispatch is capped to.
 VectorIsa fastest() {
-  for (VectorIsa candidate : {VectorIsa::kAvx512, VectorIsa::kAvx2}) {
+  for (VectorIsa candidate : {VectorIsa::kAvx512Bf16, VectorIsa::kAvx512, VectorIsa::kAvx2}) {
     if (table_of(candidate) != nullptr && level_of(candidate) <= isa()) return candidate;
   }
   return VectorIsa::kBaseline;
@@ -46,6 +48,7 @@ std::string_view vector_isa_name(VectorIsa isa) {
     case VectorIsa::kBaseline: return "baseline";
     case VectorIsa::kAvx2: return "avx2";
     case VectorIsa::kAvx512: return "avx512";
+    case VectorIsa::kAvx512Bf16: return "avx512_bf16";
   }
   return "?";
 }
@@ -54,7 +57,7 @@ bool vector_isa_supported(VectorIsa isa) { return table_of(isa) != nullptr && le
 
 std::vector<VectorIsa> supported_vector_isas() {
   std::vector<VectorIsa> result;
-  for (VectorIsa isa : {VectorIsa::kBaseline, VectorIsa::kAvx2, VectorIsa::kAvx512}) {
+  for (VectorIsa isa : {VectorIsa::kBaseline, VectorIsa::kAvx2, VectorIsa::kAvx512, VectorIsa::kAvx512Bf16}) {
     if (vector_isa_supported(isa)) result.push_back(isa);
   }
   return result;

@@ -1,6 +1,6 @@
 // Which instruction set the vector kernels use: chosen at run time, forced in tests.
 //
-// One source is compiled three times (vector_baseline.cpp, vector_avx2.cpp, vector_avx512.cpp) and entered through a table of
+// One source is compiled four times (vector_baseline.cpp, vector_avx2.cpp, vector_avx512.cpp, vector_amx.cpp) and entered through a table of
 // function pointers, so that the program starts on any machine and each twin can be tested on one that has them all.
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace fathom::cpu {
 
-enum class VectorIsa { kBaseline, kAvx2, kAvx512 };
+// kAvx512Bf16 converts to bf16 in hardware; it takes f32 denormals for zero there.
+enum class VectorIsa { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
 
 std::string_view vector_isa_name(VectorIsa isa);
 

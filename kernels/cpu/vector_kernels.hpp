@@ -135,7 +135,8 @@ struct VectorKernels {
 
   std::int64_t (*make_keys)(const float* scores, std::int64_t count, std::uint32_t* keys);
   std::uint32_t (*select_key)(const std::uint32_t* keys, std::int64_t count, std::int64_t k, std::uint32_t* scratch, std::int64_t* above);
-  void (*collect)(const std::uint32_t* keys, std::int64_t count, std::uint32_t key, std::int64_t ties, std::int32_t* out);
+  void (*collect)(const std::uint32_t* keys, std::int64_t count, std::uint32_t key, std::int64_t ties, std::int64_t total,
+                  std::int32_t* out);
   std::int64_t (*above_threshold)(const float* scores, std::int64_t count, float threshold, std::int32_t* out, std::int64_t* nan_index);
 
   double (*bce)(const float* logits, const std::uint8_t* targets, std::int64_t count, float weight, float* grad, bool accumulate);
@@ -160,6 +161,7 @@ struct VectorKernels {
 const VectorKernels* vector_kernels_baseline();
 const VectorKernels* vector_kernels_avx2();
 const VectorKernels* vector_kernels_avx512();
+const VectorKernels* vector_kernels_avx512_bf16();
 
 // The table in use.
 const VectorKernels& vector_kernels();

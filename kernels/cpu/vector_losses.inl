@@ -112,16 +112,11 @@ std::int64_t argmax(const void* row, std::int64_t count) {
     top = max(v, top);
     unordered |= v != v;
   });
-  std::int32_t nan = 0;
-  for (int i = 0; i < kLanes; ++i) nan |= unordered[i];
-  if (nan) return -1;
+  if (any_lane(unordered)) return -1;
   const float best = max_lane(top);
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const vi equal = load(x + i, Full{}) == best;
-    std::int32_t any = 0;
-    for (int j = 0; j < kLanes; ++j) any |= equal[j];
-    if (any) break;
+    if (any_lane(load(x + i, Full{}) == best)) break;
   }
   while (static_cast<float>(x[i]) != best) ++i;
   return i;

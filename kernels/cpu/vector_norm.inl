@@ -33,17 +33,17 @@ void rmsnorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
     const T* dy = static_cast<const T*>(a.dy) + row * width;
     const float inverse = a.inverse[row];
     const vf scale = splat(inverse);
-    if (a.dgain) {
-      sweep(width, [&](std::int64_t i, auto n) {
-        store(a.dgain + i, fma(load(dy + i, n) * scale, load(x + i, n), load(a.dgain + i, n)), n);
-      });
-    }
-    if (!a.dx) continue;
-    T* dx = static_cast<T*>(a.dx) + row * width;
     const auto upstream = [&](std::int64_t i, auto n) {
       return gain ? load(dy + i, n) * load(gain + i, n) : load(dy + i, n);
     };
-    const float dot = sum_over(width, [&](std::int64_t i, vf acc, auto n) { return fma(upstream(i, n), load(x + i, n), acc); });
+    // One pass for the parameter gradient and the dot product, one for dx.
+    const float dot = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
+      const vf product = load(dy + i, n) * load(x + i, n);
+      if (a.dgain) store(a.dgain + i, fma(product, scale, load(a.dgain + i, n)), n);
+      return gain ? fma(product, load(gain + i, n), acc) : acc + product;
+    });
+    if (!a.dx) continue;
+    T* dx = static_cast<T*>(a.dx) + row * width;
     const vf pull = splat(-dot * inverse * inverse * inverse / static_cast<float>(width));
     if (a.accumulate) {
       sweep(width, [&](std::int64_t i, auto n) {
@@ -93,20 +93,31 @@ void layernorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end)
     const T* dy = static_cast<const T*>(a.dy) + row * width;
     const vf center = splat(a.mean[row]);
     const vf scale = splat(a.inverse[row]);
-    if (a.dgain) {
-      sweep(width, [&](std::int64_t i, auto n) {
-        store(a.dgain + i, fma(load(dy + i, n) * scale, load(x + i, n) - center, load(a.dgain + i, n)), n);
-      });
+    // One pass for the parameter gradients, sum of u and sum of u h (two accumulators each, in an order fixed by the width).
+    vf totals[2] = {}, dots[2] = {};
+    const auto gather_sums = [&](std::int64_t i, int j, auto n) {
+      const vf d = load(dy + i, n);
+      const vf h = (load(x + i, n) - center) * scale;
+      if (a.dgain) store(a.dgain + i, fma(d, h, load(a.dgain + i, n)), n);
+      if (a.dbias) store(a.dbias + i, load(a.dbias + i, n) + d, n);
+      const vf up = gain ? d * load(gain + i, n) : d;  // zero past the end of the row, so h there does not matter
+      totals[j] = totals[j] + up;
+      dots[j] = fma(up, h, dots[j]);
+    };
+    std::int64_t at = 0;
+    for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
+      gather_sums(at, 0, Full{});
+      gather_sums(at + kLanes, 1, Full{});
     }
-    if (a.dbias) sweep(width, [&](std::int64_t i, auto n) { store(a.dbias + i, load(a.dbias + i, n) + load(dy + i, n), n); });
+    sweep(width - at, [&](std::int64_t i, auto n) { gather_sums(at + i, 0, n); });
     if (!a.dx) continue;
     T* dx = static_cast<T*>(a.dx) + row * width;
+    const float total = sum(totals[0] + totals[1]);
+    const float dot = sum(dots[0] + dots[1]);
     const auto upstream = [&](std::int64_t i, auto n) {
       return gain ? load(dy + i, n) * load(gain + i, n) : load(dy + i, n);
     };
     const auto hat = [&](std::int64_t i, auto n) { return (load(x + i, n) - center) * scale; };
-    const float total = sum_over(width, [&](std::int64_t i, vf acc, auto n) { return acc + upstream(i, n); });
-    const float dot = sum_over(width, [&](std::int64_t i, vf acc, auto n) { return fma(upstream(i, n), hat(i, n), acc); });
     const vf shift = splat(total / static_cast<float>(width));
     const vf pull = splat(-dot / static_cast<float>(width));
     sweep(width, [&](std::int64_t i, auto n) {

@@ -12,14 +12,7 @@ std::int64_t make_keys(const float* score, std::int64_t count, std::uint32_t* ke
       const vu u = as_bits(x);
       const vu key = u ^ ((vu)((vi)u >> 31) | 0x80000000u);
       store(reinterpret_cast<float*>(keys) + i, as_float(key), n);
-#if defined(FATHOM_SIMD_512)
-      return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
-#else
-      const vi unordered = x != x;
-      std::int32_t any = 0;
-      for (int j = 0; j < kLanes; ++j) any |= unordered[j];
-      return any != 0;
-#endif
+      return any_lane(x != x);
     };
     const bool nan = i + kLanes <= count ? one(Full{}) : one(Tail{static_cast<int>(count - i)});
     if (nan && bad < 0) {
@@ -108,10 +101,11 @@ std::uint32_t select_key(const std::uint32_t* keys, std::int64_t count, std::int
   return any;
 }
 
-// Ascending positions of all keys above `key` and of the first `ties` keys equal to it.
-void collect(const std::uint32_t* keys, std::int64_t count, std::uint32_t key, std::int64_t ties, std::int32_t* out) {
+// Ascending positions of all keys above `key` and of the first `ties` keys equal to it, `total` in all.
+void collect(const std::uint32_t* keys, std::int64_t count, std::uint32_t key, std::int64_t ties, std::int64_t total, std::int32_t* out) {
   std::int64_t kept = 0;
 #if defined(FATHOM_SIMD_512)
+  static_cast<void>(total);
   const __m512i limit = _mm512_set1_epi32(static_cast<int>(key));
   __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   for (std::int64_t i = 0; i < count; i += 16, lane = _mm512_add_epi32(lane, _mm512_set1_epi32(16))) {
@@ -130,9 +124,11 @@ void collect(const std::uint32_t* keys, std::int64_t count, std::uint32_t key, s
     kept += found;
   }
 #else
-  for (std::int64_t i = 0; i < count; ++i) {
-    const bool tie = keys[i] == key && ties > 0;
-    if (keys[i] > key || tie) out[kept++] = static_cast<std::int32_t>(i);
+  // Stored unconditionally and kept by advancing: no branch on the data. It stops with the last one, so nothing is written past it.
+  for (std::int64_t i = 0; i < count && kept < total; ++i) {
+    const bool tie = (keys[i] == key) & (ties > 0);
+    out[kept] = static_cast<std::int32_t>(i);
+    kept += (keys[i] > key) | tie;
     ties -= tie;
   }
 #endif

@@ -142,7 +142,12 @@ TEST_CASE("conversion to bf16 rounds like bf16, ties, NaN and infinity included"
     cpu::f32_to_bf16(x.data(), y.data(), n, 2);
     cpu::bf16_to_f32(y.data(), back.data(), n, 2);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      REQUIRE(y[i].bits == bf16::round(x[i]));
+      const bool denormal = x[i] != 0 && std::fabs(x[i]) < 0x1p-126f;
+      if (denormal && cpu::active_vector_isa() == cpu::VectorIsa::kAvx512Bf16) {
+        REQUIRE((y[i].bits & 0x7fff) == 0);  // the instruction takes denormals for zero
+      } else {
+        REQUIRE(y[i].bits == bf16::round(x[i]));
+      }
       REQUIRE(std::bit_cast<std::uint32_t>(back[i]) == std::uint32_t{y[i].bits} << 16);
     }
   });
