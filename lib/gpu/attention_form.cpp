@@ -82,7 +82,7 @@ AttentionEstimate explain_decode(const AttentionShape& s, const GpuDevice& d, co
   const double per_split = s.batch * s.kv_heads * std::ceil(group / 64.0);
   double best = std::numeric_limits<double>::infinity();
   for (double z : kKvSplits) {
-    if (z > key_blocks) break;
+    if (z > key_blocks || z > p.max_split) break;
     const double v = std::max(1.0, per_split * z / d.sms);
     const double waves = (1 - p.w) * v + p.w * std::ceil(v);
     const double compute = waves * (p.f + std::ceil(key_blocks / z) * p.blk) * kMicro;

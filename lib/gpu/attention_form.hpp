@@ -6,7 +6,7 @@
 //   unit = 4·128·128·d / ((P/N)·eff)
 //   ct = v-norm of ((items·f + blocks·unit)/N, f + ceil(s/128)·unit)            work per SM against the longest item
 //   t  = t0 + q-norm(ct, B/(b_eff·W)) + s0·sqrt(ceil(s/128)),  B = w_a·2bHsd + w_kv·2bKsd bytes x 2
-// Decode: KV splits z <= nb = ceil(kv/128), items = b·K·ceil(G/64)·z, v = max(1, items/N)
+// Decode: KV splits z <= min(nb, max_split), nb = ceil(kv/128), items = b·K·ceil(G/64)·z, v = max(1, items/N)
 //   ct = ((1-w)v + w·ceil(v))·(f + ceil(nb/z)·blk)
 //   mem = KV·(1-hit)/(b_eff·W) + KV·hit/(l·W) + QO/(b_eff·W),  hit = 1/(1+(KV/(c·C2))^4)
 //   t  = t0 + min over z of [q-norm(ct, mem) + [z>1]·comb]
@@ -35,10 +35,13 @@ struct PrefillParams {  // times in microseconds
 
 struct DecodeParams {  // times in microseconds
   double t0 = 8.6, f = 3.4, blk = 0.28, comb = 1.7, b_eff = 0.95, l = 1.5, c = 0.8, q = 1.2, w = 0.4;
+  double max_split = 128;  // 1: the code path never splits the keys (FlashAttention 2 without grouped heads); chosen, not searched
   static constexpr int kCount = 9;
   static const std::array<const char*, kCount>& names();
   std::array<double, kCount> values() const { return {t0, f, blk, comb, b_eff, l, c, q, w}; }
-  static DecodeParams from(const std::array<double, kCount>& x) { return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8]}; }
+  static DecodeParams from(const std::array<double, kCount>& x, double max_split = 128) {
+    return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], max_split};
+  }
 };
 
 struct AttentionEstimate {

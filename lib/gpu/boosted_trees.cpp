@@ -1,9 +1,11 @@
 #include "lib/gpu/boosted_trees.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
-#include <array>
+#include <cstdio>
+#include <cstdlib>
 
 #include "lib/gpu/table.hpp"
 
@@ -15,13 +17,18 @@ struct Bins {
   std::vector<std::vector<std::uint8_t>> column;  // [feature][row]
 };
 
-double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+// To so many decimals, through text: the shortest form of the result is short, so model files stay small.
+double rounded(double value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return std::strtod(text, nullptr);
+}
 
-// To four decimals where that keeps the edge strictly between its neighbours.
+// A short number in (low, high].
 double short_edge(double low, double high) {
   const double middle = low + (high - low) / 2;
-  for (double unit : {1e-3, 1e-5, 1e-8}) {
-    const double edge = rounded(middle, unit);
+  for (int decimals : {1, 2, 3, 5, 8}) {
+    const double edge = rounded(middle, decimals);
     if (edge > low && edge <= high) return edge;
   }
   return high;
@@ -70,7 +77,8 @@ class TreeBuilder {
     out_.nodes.emplace_back();
     Split best = depth > 0 ? find(members, begin, end, sum, features) : Split{};
     if (best.feature < 0) {
-      out_.nodes[node].value = rounded(options_.learning_rate * sum / (count + options_.l2), 1e-6);
+      const double leaf = options_.learning_rate * sum / (count + options_.l2) / options_.seeds;
+      out_.nodes[node].value = std::round(leaf / BoostedTrees::kLeafUnit) * BoostedTrees::kLeafUnit;
       return node;
     }
     const auto& column = bins_.column[best.feature];
@@ -146,40 +154,44 @@ BoostedTrees fit_trees(const Matrix& x, const std::vector<double>& y, const Tree
   if (rows == 0) return model;
   auto median = y;
   std::nth_element(median.begin(), median.begin() + rows / 2, median.end());
-  model.base = rounded(median[rows / 2], 1e-6);
+  model.base = rounded(median[rows / 2], 6);
   if (rows < 4 * options.min_leaf) return model;
   const Bins bins = make_bins(x);
-  std::vector<double> fitted(rows, model.base), g(rows), magnitude(rows);
+  std::vector<double> fitted(rows), g(rows), magnitude(rows);
   std::vector<int> members, features;
-  double delta = 1;
-  for (int t = 0; t < options.trees; ++t) {
-    if (t % 10 == 0) {
-      for (int i = 0; i < rows; ++i) magnitude[i] = std::abs(y[i] - fitted[i]);
-      const int at = std::min(rows - 1, static_cast<int>(options.huber_quantile * rows));
-      std::nth_element(magnitude.begin(), magnitude.begin() + at, magnitude.end());
-      delta = std::max(1e-4, magnitude[at]);
-    }
-    for (int i = 0; i < rows; ++i) g[i] = std::clamp(y[i] - fitted[i], -delta, delta);
-    const std::uint64_t tree_seed = mix_hash(options.seed * 1000003u + static_cast<std::uint64_t>(t));
-    members.clear();
-    features.clear();
-    auto chosen = [&](std::uint64_t salt, std::uint64_t i, double share) {
-      return static_cast<double>(mix_hash(tree_seed ^ mix_hash(salt + i)) >> 11) * 0x1p-53 < share;
-    };
-    for (int i = 0; i < rows; ++i)
-      if (chosen(1u << 20, static_cast<std::uint64_t>(i), options.subsample)) members.push_back(i);
-    for (int f = 0; f < x.columns; ++f)
-      if (chosen(1u << 28, static_cast<std::uint64_t>(f), options.feature_share)) features.push_back(f);
-    if (members.empty() || features.empty()) continue;
-    model.roots.push_back(TreeBuilder(bins, g, options, model).grow(members, 0, members.size(), options.depth, features));
-    const int root = model.roots.back();
-    for (int i = 0; i < rows; ++i) {
-      int at = root;
-      const double* row = x.row(i);
-      while (model.nodes[at].feature >= 0) at = row[model.nodes[at].feature] < model.nodes[at].value ? model.nodes[at].left : model.nodes[at].right;
-      fitted[i] += model.nodes[at].value;
+  for (int ensemble = 0; ensemble < options.seeds; ++ensemble) {
+    std::fill(fitted.begin(), fitted.end(), model.base);
+    double delta = 1;
+    for (int t = 0; t < options.trees; ++t) {
+      if (t % 10 == 0) {
+        for (int i = 0; i < rows; ++i) magnitude[i] = std::abs(y[i] - fitted[i]);
+        const int at = std::min(rows - 1, static_cast<int>(options.huber_quantile * rows));
+        std::nth_element(magnitude.begin(), magnitude.begin() + at, magnitude.end());
+        delta = std::max(1e-4, magnitude[at]);
+      }
+      for (int i = 0; i < rows; ++i) g[i] = std::clamp(y[i] - fitted[i], -delta, delta);
+      const std::uint64_t tree_seed = mix_hash(mix_hash(options.seed * 1000003u + static_cast<std::uint64_t>(ensemble)) + static_cast<std::uint64_t>(t));
+      auto chosen = [&](std::uint64_t salt, int i, double share) {
+        return static_cast<double>(mix_hash(tree_seed ^ mix_hash(salt + static_cast<std::uint64_t>(i))) >> 11) * 0x1p-53 < share;
+      };
+      members.clear();
+      features.clear();
+      for (int i = 0; i < rows; ++i)
+        if (chosen(1u << 20, i, options.subsample)) members.push_back(i);
+      for (int f = 0; f < x.columns; ++f)
+        if (chosen(1u << 28, f, options.feature_share)) features.push_back(f);
+      if (members.empty() || features.empty()) continue;
+      const int root = TreeBuilder(bins, g, options, model).grow(members, 0, members.size(), options.depth, features);
+      model.roots.push_back(root);
+      for (int i = 0; i < rows; ++i) {
+        int at = root;
+        const double* row = x.row(i);
+        while (model.nodes[at].feature >= 0) at = row[model.nodes[at].feature] < model.nodes[at].value ? model.nodes[at].left : model.nodes[at].right;
+        fitted[i] += model.nodes[at].value * options.seeds;
+      }
     }
   }
+  model.edges = bins.edges;
   return model;
 }
 

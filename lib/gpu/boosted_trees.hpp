@@ -26,7 +26,8 @@ struct TreeOptions {
   double feature_share = 0.5;
   int min_leaf = 5;
   double l2 = 1.0;
-  double huber_quantile = 0.9;  // residuals beyond this quantile of |r| count linearly
+  double huber_quantile = 0.95;  // residuals beyond this quantile of |r| count linearly
+  int seeds = 1;                 // independent ensembles, averaged
   std::uint64_t seed = 1;
 };
 
@@ -34,12 +35,14 @@ struct TreeOptions {
 // into `nodes`; a tree's root is roots[t].
 struct TreeNode {
   int feature = -1;
-  double value = 0;  // threshold or leaf
+  double value = 0;  // threshold (one of edges[feature]) or leaf (a multiple of kLeafUnit)
   int left = 0, right = 0;
 };
 
 struct BoostedTrees {
+  static constexpr double kLeafUnit = 1e-5;
   double base = 0;
+  std::vector<std::vector<double>> edges;  // thresholds per feature, ascending
   std::vector<int> roots;
   std::vector<TreeNode> nodes;
 

@@ -33,13 +33,7 @@ const std::vector<std::string>& tree_feature_names(OpClass op) {
   return op == OpClass::kGemm ? gemm : attention;
 }
 
-const std::vector<std::string>& kernel_coordinate_names(OpClass op) {
-  static const std::vector<std::string> gemm = {"lg_m", "lg_n", "lg_k", "lg_compute_over_memory", "lg_waves", "wave_loss", "lg_pred", "odd_m", "lg_v_128x128", "loss_128x256"};
-  static const std::vector<std::string> attention = {"lg_batch", "lg_seq", "lg_heads", "lg_kv_heads", "lg_head_dim", "lg_group", "lg_v", "wave_loss", "lg_pred", "lg_compute_over_memory"};
-  return op == OpClass::kGemm ? gemm : attention;
-}
-
-void gemm_features(const GemmShape& s, const GpuDevice& d, const GemmParams& p, double pred_s, std::vector<double>& tree, std::vector<double>& at) {
+void gemm_features(const GemmShape& s, const GpuDevice& d, const GemmParams& p, double pred_s, std::vector<double>& tree) {
   const GemmEstimate e = explain_gemm(s, d, p);
   const double bytes = e.weight_bytes + e.activation_bytes + e.output_bytes;
   const double roofline = std::max(e.flops / d.peak_flops, bytes / d.dram_bytes_per_s);
@@ -53,12 +47,10 @@ void gemm_features(const GemmShape& s, const GpuDevice& d, const GemmParams& p, 
           lg(e.weight_bytes / d.l2_bytes), lg(e.activation_bytes / d.l2_bytes), lg(e.output_bytes / d.l2_bytes), lg(s.m / s.n), odd, lg(s.k / e.split), e.hit_weights, wave_loss(v(128, 192)), lg(s.n * s.k)};
   // How close each other tile came: where the library chooses differently, it is among these.
   for (double seconds : tile_compute_times(s, d, p)) tree.push_back(std::clamp(lg(seconds / e.compute_s), -1.0, 3.0));
-  at = {lg(s.m), lg(s.n), lg(s.k), balance, lg(e.waves), loss, lg(pred_s), odd, lg(v(128, 128)), wave_loss(v(128, 256))};
   tidy(tree);
-  tidy(at);
 }
 
-void attention_features(const AttentionShape& s, OpClass op, const GpuDevice& d, const AttentionEstimate& e, std::vector<double>& tree, std::vector<double>& at) {
+void attention_features(const AttentionShape& s, OpClass op, const GpuDevice& d, const AttentionEstimate& e, std::vector<double>& tree) {
   const double bytes = e.kv_bytes + e.io_bytes, group = s.heads / s.kv_heads;
   const double roofline = std::max(e.flops / d.peak_flops, bytes / d.dram_bytes_per_s);
   const double balance = std::clamp(lg(e.compute_s / e.memory_s), -6.0, 6.0);
@@ -69,9 +61,7 @@ void attention_features(const AttentionShape& s, OpClass op, const GpuDevice& d,
           lg(e.blocks), lg(e.flops), lg(e.kv_bytes), lg(e.io_bytes), lg(e.flops / bytes), lg(e.seconds), lg(e.seconds / roofline), balance, e.fixed_s / e.seconds, lg(e.kv_bytes / d.l2_bytes),
           lg(e.io_bytes / d.l2_bytes), fill(s.seq, 128), fill(queries * group, 128), lg(e.split), lg(e.waves), lg(s.batch * s.kv_heads), wave_loss(pairs), lg(pairs), wave_loss(head_tiles), fill(group, 16), lg(queries * group),
           lg(e.blocks / d.sms), fill(queries * group, 64), lg(e.blocks / e.items)};
-  at = {lg(s.batch), lg(s.seq), lg(s.heads), lg(s.kv_heads), lg(s.head_dim), lg(group), lg(v), loss, lg(e.seconds), balance};
   tidy(tree);
-  tidy(at);
 }
 
 }  // namespace fathom::gpu

@@ -15,12 +15,10 @@ inline constexpr int kFeatureVersion = 1;
 
 // Names in the order of the values below.
 const std::vector<std::string>& tree_feature_names(OpClass op);
-const std::vector<std::string>& kernel_coordinate_names(OpClass op);
 
-// Values for the trees, and coordinates (in octaves) for the kernel regression. `pred_s` is the physics prediction.
-void gemm_features(const GemmShape& shape, const GpuDevice& device, const GemmParams& params, double pred_s, std::vector<double>& tree,
-                   std::vector<double>& coordinates);
+// `pred_s` and `estimate` are the physics prediction.
+void gemm_features(const GemmShape& shape, const GpuDevice& device, const GemmParams& params, double pred_s, std::vector<double>& tree);
 void attention_features(const AttentionShape& shape, OpClass op, const GpuDevice& device, const AttentionEstimate& estimate,
-                        std::vector<double>& tree, std::vector<double>& coordinates);
+                        std::vector<double>& tree);
 
 }  // namespace fathom::gpu

@@ -69,10 +69,11 @@ struct Best {
 
 Best best_candidates(const GemmTiling& t, const GpuDevice& d, const GemmParams& p) {
   Best best;
+  // 2ab·64 / rate with ab = 16384·alpha: the division by alpha cancels.
+  const double unit = 2.0 * 64.0 * 16384.0 / ((d.peak_flops / d.sms) * p.e);
   for (int i = 0; i < kTileCount; ++i) {
-    const double area = static_cast<double>(kTiles[i][0]) * kTiles[i][1], alpha = area / 16384.0;
-    const double rate = (d.peak_flops / d.sms) * p.e * alpha / (alpha + p.h);
-    const double scale = 2.0 * area * 64.0 / rate;
+    const double alpha = static_cast<double>(kTiles[i][0] * kTiles[i][1]) * (1.0 / 16384.0);
+    const double scale = unit * (alpha + p.h);
     for (int s = 0; s < t.splits; ++s) {
       const int at = i * 5 + s;
       const double waves = p.w * t.ceil_v[at] + (1 - p.w) * t.v[at];
@@ -134,17 +135,31 @@ GemmTiling tile_shape(const GemmShape& s, double sms) {
   t.splits = 1;
   for (int i = 1; i < 5 && admissible(s.k, kSplits[i]); ++i) t.splits = i + 1;
   for (int i = 0; i < t.splits; ++i) t.k_steps[i] = std::ceil(s.k / (64.0 * kSplits[i]));
-  const auto m = static_cast<std::int64_t>(s.m), n = static_cast<std::int64_t>(s.n);
+  // Tile counts per edge length; divisors are constants, so that no integer division is left.
+  const auto m = static_cast<std::uint64_t>(s.m), n = static_cast<std::uint64_t>(s.n);
+  auto counts = [](std::uint64_t x, int edge) -> std::uint64_t {
+    switch (edge) {
+      case 256: return (x + 255) / 256;
+      case 192: return (x + 191) / 192;
+      case 128: return (x + 127) / 128;
+      case 64: return (x + 63) / 64;
+      case 32: return (x + 31) / 32;
+      case 16: return (x + 15) / 16;
+      default: return (x + 7) / 8;
+    }
+  };
+  const double per_sm = 1 / sms;
   for (int i = 0; i < kTileCount; ++i) {
-    const std::int64_t a = kTiles[i][0], b = kTiles[i][1];
-    const std::int64_t tiles = ((m + a - 1) / a) * ((n + b - 1) / b);
+    const double tiles = static_cast<double>(counts(m, kTiles[i][0]) * counts(n, kTiles[i][1])) * s.groups;
     for (int j = 0; j < t.splits; ++j) {
-      const double blocks = static_cast<double>(tiles) * kSplits[j] * s.groups;
-      const double v = std::max(1.0, blocks / sms);
-      // Truncation and one comparison: std::ceil is a library call without SSE4.1.
-      const auto floor_v = static_cast<double>(static_cast<std::int64_t>(v));
-      t.v[i * 5 + j] = v;
-      t.ceil_v[i * 5 + j] = floor_v < v ? floor_v + 1 : floor_v;
+      const double blocks = tiles * kSplits[j];
+      // v by a product with 1/N; its ceiling is corrected with the exact integer products, so it equals ceil(blocks/N).
+      const double v = blocks * per_sm;
+      auto up = static_cast<double>(static_cast<std::int64_t>(v));
+      up -= up * sms >= blocks ? 1 : 0;
+      up += up * sms < blocks ? 1 : 0;
+      t.v[i * 5 + j] = std::max(1.0, v);
+      t.ceil_v[i * 5 + j] = std::max(1.0, up);
     }
   }
   return t;
@@ -154,7 +169,7 @@ double predict_gemm(const GemmTiling& tiling, const GemmShape& s, const GpuDevic
   const Bytes b = memory_terms(s, d, p, reuse);
   const Best best = best_candidates(tiling, d, p);
   double t = norm_q(best.single, b.memory_s, p.q);
-  if (best.split < best.single) t = std::min(t, norm_q(best.split, b.memory_s, p.q) + p.r * kMicro);
+  if (best.split < best.single && std::max(best.split, b.memory_s) + p.r * kMicro < t) t = std::min(t, norm_q(best.split, b.memory_s, p.q) + p.r * kMicro);
   return finish(t, flops_of(s), d, p);
 }
 

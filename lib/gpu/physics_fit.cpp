@@ -47,19 +47,22 @@ constexpr std::array<Axis, DecodeParams::kCount> kDecodeBox = {{{.5, 60, true}, 
     {.2, 20, true}, {.05, 3, true}, {1, 8, true}, {0, 1, false}}};
 constexpr std::array<double, DecodeParams::kCount> kDecodeStep = {.15, .4, .4, 1, -.1, .4, .4, .2, .25};
 
-std::vector<const TableRow*> choose(const std::vector<TableRow>& rows, int max_rows) {
+std::vector<const TableRow*> choose(std::vector<const TableRow*> rows, int max_rows) {
+  if (static_cast<int>(rows.size()) <= max_rows) return rows;
+  auto rank = [](const TableRow* row) {
+    std::uint64_t hash = 77;
+    for (auto part : row->key) hash = mix_hash(hash ^ static_cast<std::uint64_t>(part));
+    return hash;
+  };
+  std::stable_sort(rows.begin(), rows.end(), [&](auto* a, auto* b) { return rank(a) < rank(b); });
+  rows.resize(max_rows);
+  return rows;
+}
+
+std::vector<const TableRow*> timed(const std::vector<TableRow>& rows) {
   std::vector<const TableRow*> chosen;
   for (const TableRow& row : rows)
     if (row.time_us > 0) chosen.push_back(&row);
-  if (static_cast<int>(chosen.size()) > max_rows) {
-    auto rank = [](const TableRow* row) {
-      std::uint64_t hash = 77;
-      for (auto part : row->key) hash = mix_hash(hash ^ static_cast<std::uint64_t>(part));
-      return hash;
-    };
-    std::stable_sort(chosen.begin(), chosen.end(), [&](auto* a, auto* b) { return rank(a) < rank(b); });
-    chosen.resize(max_rows);
-  }
   return chosen;
 }
 
@@ -98,14 +101,14 @@ double attention_loss(const std::vector<const TableRow*>& rows, const GpuDevice&
   return sum / static_cast<double>(std::max<std::size_t>(1, rows.size()));
 }
 
-template <typename Params, std::size_t N>
-Params fit_class(const std::vector<const TableRow*>& rows, const GpuDevice& device, const std::array<Axis, N>& box, const std::array<double, N>& step,
-                 const std::vector<Params>& starts, const Params* prior, int evaluations) {
+// Best of several starts; `prior` pulls weakly, more so with few rows. Returns the loss.
+template <typename Params, std::size_t N, typename Make>
+double fit_class(const std::vector<const TableRow*>& rows, const GpuDevice& device, const std::array<Axis, N>& box, const std::array<double, N>& step,
+                 const std::vector<Params>& starts, const Params* prior, int evaluations, const Make& make, Params& chosen) {
   double best = 1e300;
-  Params chosen = starts.front();
   const double pull = prior ? 2.0 / static_cast<double>(rows.size() + 1) : 0.0;
   auto loss = [&](const std::array<double, N>& values) {
-    double sum = attention_loss(rows, device, Params::from(values));
+    double sum = attention_loss(rows, device, make(values));
     if (prior) {
       const auto centre = prior->values();
       double distance = 0;
@@ -120,9 +123,90 @@ Params fit_class(const std::vector<const TableRow*>& rows, const GpuDevice& devi
   for (const Params& start : starts) {
     double value = 0;
     const auto values = search<N>(start.values(), box, step, loss, evaluations, value);
-    if (value < best) best = value, chosen = Params::from(values);
+    if (value < best) best = value, chosen = make(values);
   }
-  return chosen;
+  return best;
+}
+
+struct ClassFitter {
+  OpClass op;
+  const GpuDevice& device;
+  int evaluations;
+  int max_rows;
+
+  // Fits the parameters of `c` on rows; returns the loss.
+  double fit(const std::vector<const TableRow*>& all, const AttentionClass* prior, AttentionClass& c) const {
+    const auto rows = choose(all, max_rows);
+    if (op == OpClass::kPrefill) {
+      const std::vector<PrefillParams> starts = {prior ? prior->prefill : PrefillParams{}};
+      return fit_class<PrefillParams>(rows, device, kPrefillBox, kPrefillStep, starts, prior ? &prior->prefill : nullptr, evaluations,
+                                      [](const auto& v) { return PrefillParams::from(v); }, c.prefill);
+    }
+    double best = 1e300;
+    for (double max_split : {128.0, 1.0}) {
+      DecodeParams wavy, found;
+      wavy.w = 0.9;
+      std::vector<DecodeParams> starts = {DecodeParams{}, wavy};
+      if (prior) starts = {prior->decode};
+      const double loss = fit_class<DecodeParams>(rows, device, kDecodeBox, kDecodeStep, starts, prior ? &prior->decode : nullptr, evaluations,
+                                                  [&](const auto& v) { return DecodeParams::from(v, max_split); }, found);
+      if (loss < best) best = loss, c.decode = found;
+    }
+    return best;
+  }
+};
+
+constexpr int kMinClassRows = 40;
+
+// Ungrouped heads get their own class where both sides have enough rows.
+void divide_by_group(std::vector<AttentionClass>& classes, const std::vector<TableRow>& rows) {
+  std::vector<AttentionClass> divided;
+  for (const AttentionClass& c : classes) {
+    int single = 0, grouped = 0;
+    for (const TableRow& row : rows)
+      if (&class_of(classes, row.attention()) == &c) (row.key[2] == row.key[3] ? single : grouped) += 1;
+    if (single < kMinClassRows || grouped < kMinClassRows) {
+      divided.push_back(c);
+      continue;
+    }
+    divided.push_back(c);
+    divided.back().group_hi = 1;
+    divided.push_back(c);
+    divided.back().group_lo = 2;
+  }
+  classes = divided;
+}
+
+// One division by batch that lowers the loss by a quarter, if there is any.
+bool divide_by_batch(const ClassFitter& fitter, const std::vector<const TableRow*>& rows, const AttentionClass& prior, double whole,
+                     AttentionClass& low, AttentionClass& high) {
+  std::vector<std::int64_t> batches;
+  for (const TableRow* row : rows) batches.push_back(row->key[0]);
+  std::sort(batches.begin(), batches.end());
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  const AttentionClass base = low;
+  double best = 0.75 * whole;
+  bool found = false;
+  for (std::size_t i = 1; i < batches.size(); ++i) {
+    std::vector<const TableRow*> side[2];
+    for (const TableRow* row : rows) side[row->key[0] >= batches[i]].push_back(row);
+    if (side[0].size() < kMinClassRows / 2 || side[1].size() < kMinClassRows / 2) continue;
+    AttentionClass trial[2] = {base, base};
+    double loss = 0;
+    for (int s = 0; s < 2; ++s) {
+      ClassFitter quick = fitter;
+      quick.evaluations = std::min(fitter.evaluations, 400);
+      quick.max_rows = std::min(fitter.max_rows, 200);
+      loss += quick.fit(side[s], &prior, trial[s]) * static_cast<double>(side[s].size()) / static_cast<double>(rows.size());
+      trial[s].rows = static_cast<int>(side[s].size());
+    }
+    if (loss >= best) continue;
+    best = loss, found = true;
+    low = trial[0], high = trial[1];
+    low.batch_hi = batches[i] - 1;
+    high.batch_lo = batches[i];
+  }
+  return found;
 }
 
 }  // namespace
@@ -149,7 +233,7 @@ GemmParams gemm_prior(const GpuDevice& device) {
 }
 
 GemmParams fit_gemm(const std::vector<TableRow>& all, const GpuDevice& device, const FitOptions& options, std::vector<double>* losses) {
-  const auto rows = choose(all, options.max_rows);
+  const auto rows = choose(timed(all), options.max_rows);
   if (rows.size() < 24) throw_input("fitting the tile model needs at least 24 gemm rows, found " + std::to_string(rows.size()));
   std::vector<GemmShape> shapes;
   std::vector<GemmTiling> tilings;
@@ -210,40 +294,39 @@ std::vector<AttentionClass> fit_attention(const std::vector<TableRow>& all, OpCl
       classes.push_back(c);
     }
   }
+  divide_by_group(classes, all);
   // Common fit per kernel first: the start and the prior of each class.
-  std::map<std::string, std::vector<TableRow>> by_kernel;
-  std::vector<std::vector<TableRow>> by_class(classes.size());
+  std::map<std::string, std::vector<const TableRow*>> by_kernel;
+  std::vector<std::vector<const TableRow*>> by_class(classes.size());
   for (const TableRow& row : all) {
+    if (!(row.time_us > 0)) continue;
     const AttentionClass& c = class_of(classes, row.attention());
-    by_kernel[c.kernel].push_back(row);
-    by_class[static_cast<std::size_t>(&c - classes.data())].push_back(row);
+    by_kernel[c.kernel].push_back(&row);
+    by_class[static_cast<std::size_t>(&c - classes.data())].push_back(&row);
   }
-  const int quick = std::max(200, options.max_evaluations / 2);
-  std::map<std::string, PrefillParams> prefill_common;
-  std::map<std::string, DecodeParams> decode_common;
+  const ClassFitter fitter{op, device, std::max(200, options.max_evaluations / 2), options.max_rows};
+  std::map<std::string, AttentionClass> common;
   for (const auto& [kernel, rows] : by_kernel) {
-    const auto chosen = choose(rows, options.max_rows);
-    if (op == OpClass::kPrefill) {
-      prefill_common[kernel] = fit_class<PrefillParams>(chosen, device, kPrefillBox, kPrefillStep, std::vector<PrefillParams>{PrefillParams{}}, nullptr, quick);
-    } else {
-      DecodeParams wavy;
-      wavy.w = 0.9;
-      decode_common[kernel] = fit_class<DecodeParams>(chosen, device, kDecodeBox, kDecodeStep, std::vector<DecodeParams>{DecodeParams{}, wavy}, nullptr, quick);
-    }
+    AttentionClass& c = common[kernel];
+    c.rows = static_cast<int>(rows.size());
+    fitter.fit(rows, nullptr, c);
   }
+  std::vector<AttentionClass> fitted;
   for (std::size_t i = 0; i < classes.size(); ++i) {
     AttentionClass& c = classes[i];
-    c.rows = static_cast<int>(by_class[i].size());
-    const auto chosen = choose(by_class[i], options.max_rows);
-    if (op == OpClass::kPrefill) {
-      const PrefillParams& common = prefill_common.at(c.kernel);
-      c.prefill = fit_class<PrefillParams>(chosen, device, kPrefillBox, kPrefillStep, std::vector<PrefillParams>{common}, &common, quick);
+    const auto& rows = by_class[i];
+    c.rows = static_cast<int>(rows.size());
+    const AttentionClass& prior = common.at(c.kernel);
+    const double whole = fitter.fit(rows, &prior, c);
+    AttentionClass low = c, high = c;
+    if (whole > 0.15 && divide_by_batch(fitter, rows, prior, whole, low, high)) {
+      fitted.push_back(low);
+      fitted.push_back(high);
     } else {
-      const DecodeParams& common = decode_common.at(c.kernel);
-      c.decode = fit_class<DecodeParams>(chosen, device, kDecodeBox, kDecodeStep, std::vector<DecodeParams>{common}, &common, quick);
+      fitted.push_back(c);
     }
   }
-  return classes;
+  return fitted;
 }
 
 const AttentionClass& class_of(const std::vector<AttentionClass>& classes, const AttentionShape& shape, bool* exact) {
@@ -252,7 +335,10 @@ const AttentionClass& class_of(const std::vector<AttentionClass>& classes, const
   double nearest = 1e300;
   for (const AttentionClass& c : classes) {
     double distance = std::abs(std::log2(shape.head_dim / static_cast<double>(c.head_dim)));
-    if (shape.seq < static_cast<double>(c.seq_lo) || shape.seq > static_cast<double>(c.seq_hi)) distance += 100;
+    auto inside = [](double value, std::int64_t low, std::int64_t high) { return value >= static_cast<double>(low) && value <= static_cast<double>(high); };
+    if (!inside(shape.seq, c.seq_lo, c.seq_hi)) distance += 100;
+    if (!inside(shape.heads / shape.kv_heads, c.group_lo, c.group_hi)) distance += 50;
+    if (!inside(shape.batch, c.batch_lo, c.batch_hi)) distance += 25;
     if (distance < nearest) nearest = distance, best = &c;
   }
   if (exact) *exact = nearest == 0;

@@ -23,18 +23,22 @@ GemmParams gemm_prior(const GpuDevice& device);
 GemmParams fit_gemm(const std::vector<TableRow>& rows, const GpuDevice& device, const FitOptions& options = {},
                     std::vector<double>* loss = nullptr);
 
-// One attention kernel class: rows of one head dimension and one code path.
+// One attention kernel class: rows of one head dimension and one code path, told apart by key columns alone. Inclusive.
 struct AttentionClass {
-  std::string kernel;         // as named by the table, for people
+  std::string kernel;  // as named by the table, for people
   std::int64_t head_dim = 0;
-  std::int64_t seq_lo = 1, seq_hi = INT64_MAX;  // rule over key columns: which lengths take this code path
+  std::int64_t seq_lo = 1, seq_hi = INT64_MAX;
+  std::int64_t group_lo = 1, group_hi = INT64_MAX;  // heads / kv_heads
+  std::int64_t batch_lo = 1, batch_hi = INT64_MAX;
   int rows = 0;
   PrefillParams prefill;
   DecodeParams decode;
 };
 
-// Groups rows by head_dim and, where one head_dim has two kernels, by a threshold on the length. Kernels that no threshold
-// separates are one class. Then fits each class; a class with few rows is pulled towards its kernel's common fit.
+// Groups rows by head_dim, where one head_dim has two kernels by a threshold on the length, and by grouped against
+// ungrouped heads (libraries pack or split only groups). Kernels that no threshold separates are one class. Then fits each
+// class, a class with few rows being pulled towards its kernel's common fit, and divides a class once by batch where two
+// fits miss by a quarter less than one: a library that switches its schedule leaves such a step.
 std::vector<AttentionClass> fit_attention(const std::vector<TableRow>& rows, OpClass op, const GpuDevice& device, const FitOptions& options = {});
 
 // The class of a query, or the class of the nearest head_dim with `exact` false. Throws when `classes` is empty.
