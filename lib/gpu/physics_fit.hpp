@@ -12,7 +12,7 @@ namespace fathom::gpu {
 
 struct FitOptions {
   int max_evaluations = 2500;  // per start
-  int max_rows = 800;          // a hash-chosen subset: twelve parameters do not need more
+  int max_rows = 400;          // a hash-chosen subset: twelve parameters do not need more
 };
 
 // The fitted parameters of SPEC_PREDICT 3.1 for this chip, or of the nearest architecture by FLOP per byte.

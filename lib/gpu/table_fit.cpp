@@ -71,14 +71,15 @@ std::vector<TableRow> timed(const std::vector<TableRow>& rows) {
 
 }  // namespace
 
-TreeOptions default_trees(OpClass op, int rows) {
+TreeOptions default_trees(int rows) {
+  const bool few = rows < 1000;
   TreeOptions trees;
-  trees.depth = rows < 1000 ? 4 : 6;
-  trees.trees = rows < 1000 ? 250 : 400;
-  trees.learning_rate = rows < 1000 ? 0.05 : 0.06;
+  trees.depth = few ? 4 : 6;
+  trees.trees = few ? 250 : 400;
+  trees.learning_rate = few ? 0.05 : 0.06;
   trees.l2 = 2;
   trees.min_leaf = 5;
-  (void)op;
+  trees.seeds = 2;
   return trees;
 }
 
@@ -137,7 +138,7 @@ OpModel fit_op(const std::vector<TableRow>& all, const GpuDevice& device, const 
     x.values.insert(x.values.end(), features.begin(), features.end());
     y.push_back(std::log(row.time_us * 1e-6 / physics_s));
   }
-  model.residual = fit_trees(x, y, options.trees.value_or(default_trees(model.op, model.rows)));
+  model.residual = fit_trees(x, y, options.trees.value_or(default_trees(model.rows)));
   return model;
 }
 

@@ -12,7 +12,7 @@ namespace fathom::gpu {
 
 struct TableFitOptions {
   FitOptions physics;
-  std::optional<TreeOptions> trees;  // default_trees(op, rows) when not given
+  std::optional<TreeOptions> trees;  // default_trees(rows) when not given
   bool residual = true;
   double clamp = 0;         // of the residual's logarithm; 0: 0.3 for gemm, 0.7 for attention
   int folds = 5;            // of the cross-validation behind intervals and held-out errors; 0: neither
@@ -21,8 +21,8 @@ struct TableFitOptions {
   std::string source;       // printed in the model
 };
 
-// Tree settings that did best in cross-validation over shapes for so many rows of an op.
-TreeOptions default_trees(OpClass op, int rows);
+// Tree settings that did best in cross-validation over shapes for so many rows.
+TreeOptions default_trees(int rows);
 
 // Physics and residual on all rows of one op (rows without time are ignored); no intervals, no held-out errors.
 // The residual is fitted on the same physics that a query sees. Out-of-fold physics was tried and is worse on held-out
