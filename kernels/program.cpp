@@ -107,6 +107,7 @@ void ProgramExecution::fill() {
           values.resize(count);
           fill_weight(tensor, v.at.copy, options_.seed, options_.fill, values);
           store_values(values, v.dtype, v.data);
+          weight_stored(v);
         } else if (tensor.role != Role::kInput) {
           std::memset(v.data, 0, count * static_cast<size_t>(dtype_bytes(v.dtype)));
         }
@@ -125,7 +126,6 @@ void ProgramExecution::fill() {
   }
   fill_inputs(0);
   fill_cache();
-  weights_changed();
 }
 
 void ProgramExecution::for_each_input(const std::function<void(const Tensor&, const View&)>& visit) {
@@ -214,17 +214,26 @@ Flops ProgramExecution::padded_flops(int instance) const {
   return cost.flops + cost.flops_recompute;
 }
 
+View ProgramExecution::view_of(const TensorInstance& at) const {
+  const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(at.tensor));
+  return View{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
+}
+
+std::vector<float> ProgramExecution::load_weight(const View& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
+
 std::vector<float> ProgramExecution::read(const TensorInstance& instance) const {
-  const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(instance.tensor));
-  return load_values(arena_ + plan_.offsets.at(instance), tensor.dtype, tensor.rows * tensor.cols);
+  const View v = view_of(instance);
+  if (workload_->tensors()[static_cast<size_t>(instance.tensor)].role == Role::kWeight) return load_weight(v);
+  return load_values(v.data, v.dtype, v.rows * v.cols);
 }
 
 void ProgramExecution::write(const TensorInstance& instance, std::span<const float> values) {
-  const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(instance.tensor));
-  if (static_cast<std::int64_t>(values.size()) != tensor.rows * tensor.cols)
-    throw_internal(fmt::format("tensor '{}' holds {} values, not {}", tensor.name, tensor.rows * tensor.cols, values.size()));
-  store_values(values, tensor.dtype, arena_ + plan_.offsets.at(instance));
-  if (tensor.role == Role::kWeight) weights_changed();
+  const View v = view_of(instance);
+  const Tensor& tensor = workload_->tensors()[static_cast<size_t>(instance.tensor)];
+  if (static_cast<std::int64_t>(values.size()) != v.rows * v.cols)
+    throw_internal(fmt::format("tensor '{}' holds {} values, not {}", tensor.name, v.rows * v.cols, values.size()));
+  store_values(values, v.dtype, v.data);
+  if (tensor.role == Role::kWeight) weight_stored(v);
 }
 
 }  // namespace fathom

@@ -74,9 +74,12 @@ class ProgramExecution : public Execution {
 
   // Runs one op. `executed` comes in as the declared or run-time size and may be corrected (pairs and keys of ragged attention, experts).
   virtual void execute(int instance, const BoundOp& bound, Executed& executed) = 0;
-  // Called after fill(), reset() or write(): packed or converted copies of weights are stale.
-  virtual void weights_changed() {}
-  virtual Flops padded_flops(int instance) const;  // default: the analytic cost at the executed size
+  // Called after a weight was stored in plain row-major form by fill(), reset() or write(): the backend may lay it out its own way, in place
+  // or in a copy. `load_weight` must undo what it did in place.
+  virtual void weight_stored(const View&) {}
+  virtual std::vector<float> load_weight(const View& view) const;
+  virtual Flops padded_flops(int instance) const;
+  View view_of(const TensorInstance& at) const;  // default: the analytic cost at the executed size
 
   Selection& selection(const BoundOp& bound) { return selections_[static_cast<size_t>(bound.selection)]; }
   const Selection* selection_of(const BoundOp& bound) const {

@@ -17,7 +17,9 @@ struct Life {
 };
 
 std::int64_t aligned_size(const Tensor& tensor) {
-  const u128 bytes = tensor.bytes().value();
+  // Activations get whole tiles of rows, so that matrix kernels may run padded rows without a copy.
+  const std::int64_t rows = tensor.role == Role::kActivation ? (tensor.rows + kPlanRowTile - 1) / kPlanRowTile * kPlanRowTile : tensor.rows;
+  const u128 bytes = product(rows, tensor.cols, dtype_bytes(tensor.dtype));
   if (bytes > static_cast<u128>(std::numeric_limits<std::int64_t>::max() / 4)) throw_input("tensor '" + tensor.name + "' is too large to plan");
   return (static_cast<std::int64_t>(bytes) + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
 }

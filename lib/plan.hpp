@@ -33,6 +33,7 @@ struct MemoryPlan {
 };
 
 inline constexpr std::int64_t kPlanAlignment = 64;
+inline constexpr std::int64_t kPlanRowTile = 32;  // activations are planned with rows rounded up to this
 
 // Greedy: largest first, lowest offset that overlaps nothing alive at the same time.
 MemoryPlan plan_memory(const Workload& workload);

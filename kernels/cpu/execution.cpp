@@ -1,0 +1,141 @@
+#include "kernels/cpu/execution.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/attention_views.hpp"
+#include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/execute.hpp"
+#include "kernels/cpu/rope.hpp"
+#include "lib/error.hpp"
+
+namespace fathom::cpu {
+
+CpuExecution::CpuExecution(Prepared prepared, const BindOptions& options)
+    : ProgramExecution(prepared.workload, options, prepared.plan), prepared_(std::move(prepared)) {
+  arena_ = Buffer(std::max<std::int64_t>(1, prepared_.plan.arena), prepared_.threads);
+  scratch_ = Buffer(std::max<std::int64_t>(1, prepared_.scratch), prepared_.threads);
+  if (prepared_.pack_scratch > 0) pack_scratch_ = Buffer(prepared_.pack_scratch, prepared_.threads);
+  if (prepared_.rope_floats > 0) {
+    rope_ = Buffer(prepared_.rope_floats * 4, 1);
+    for (const auto& [key, offset] : prepared_.rope_tables) fill_rope_table(key.first, key.second, prepared_.positions, rope_.as<float>() + offset);
+  }
+  attach(arena_.as<std::byte>());
+  for (int i = 0; i < instance_count(); ++i) {
+    const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(bound(i).op)];
+    if (binding.layout == WeightLayout::kPacked) gemm_of_weight_[bound(i).in[1].at] = bound(i).op;
+  }
+  std::int64_t widest_bias = 0;
+  for (const Op& op : workload().ops())
+    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec); gemm && gemm->bias) widest_bias = std::max(widest_bias, gemm->out);
+  bias_.resize(static_cast<size_t>(widest_bias));
+  fill();
+}
+
+std::int64_t CpuExecution::allocated_bytes() const { return prepared_.plan.arena + prepared_.extra(); }
+
+void CpuExecution::weight_stored(const View& view) {
+  const auto found = gemm_of_weight_.find(view.at);
+  if (found == gemm_of_weight_.end()) return;
+  const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(found->second)];
+  const std::int64_t room = (view.rows * view.cols * dtype_bytes(view.dtype) + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
+  if (binding.packed_bytes() > room) throw_internal("a packed weight is larger than the plain one");  // excluded in prepare()
+  // Packed in place: the plain copy is not needed while this workload is bound, and keeping both would double the weights.
+  if (binding.plan)
+    binding.plan->pack(view.data, pack_scratch_.data());
+  else
+    binding.cache->pack(view.data, pack_scratch_.data());
+  std::memcpy(view.data, pack_scratch_.data(), static_cast<size_t>(binding.packed_bytes()));
+}
+
+std::vector<float> CpuExecution::load_weight(const View& view) const {
+  if (gemm_of_weight_.count(view.at)) throw_internal("this weight is packed for execution and cannot be read back; read it from a training or reference execution");
+  return ProgramExecution::load_weight(view);
+}
+
+const float* CpuExecution::bias_of(const View& bias, std::int64_t count) {
+  if (bias.dtype == DType::kF32) return bias.as<float>();
+  bf16_to_f32(bias.as<bf16>(), bias_.data(), count, 1);
+  return bias_.data();
+}
+
+void CpuExecution::run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
+  const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(bound.op)];
+  const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(rows);
+  switch (op.role) {
+    case GemmRole::kForward:
+      plan.run(bound.in[0].data, bound.in[1].data, bound.out[0].data, scratch(), op.bias ? bias_of(bound.in[2], op.out) : nullptr);
+      break;
+    case GemmRole::kInputGradient:
+      plan.run(bound.in[0].data, bound.in[1].data, bound.out[0].data, scratch());
+      break;
+    case GemmRole::kWeightGradient:
+      if (op.transposed)
+        plan.run(bound.in[1].data, bound.in[0].data, bound.out[0].data, scratch());
+      else
+        plan.run(bound.in[0].data, bound.in[1].data, bound.out[0].data, scratch());
+      if (bound.out.size() > 1)
+        column_sums(op.act, bound.in[1].data, nullptr, rows, op.out, bound.out[1].dtype, bound.out[1].data, op.accumulate,
+                    scratch_.as<float>(), prepared_.threads);
+      break;
+  }
+}
+
+void CpuExecution::execute(int, const BoundOp& bound, Executed& executed) {
+  std::visit(
+      [&](const auto& op) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, fathom::Gemm>)
+          run_gemm(bound, op, executed.rows);
+        else
+          run_op(op, OpCall{*this, bound, executed, selection_of(bound), scratch_.as<std::byte>(), prepared_.threads});
+      },
+      *bound.spec);
+}
+
+Flops CpuExecution::padded_flops(int instance) const {
+  const BoundOp& b = bound(instance);
+  const auto* gemm = std::get_if<fathom::Gemm>(b.spec);
+  if (!gemm) return ProgramExecution::padded_flops(instance);
+  const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(b.op)];
+  const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(executed(instance).rows);
+  return Flops(static_cast<u128>(plan.executed_flops()));
+}
+
+std::string CpuExecution::implementation(int op) const {
+  const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
+  const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(op)];
+  if (binding.plan) return binding.plan->impl() + (binding.layout == WeightLayout::kPacked ? ", packed" : "");
+  if (binding.cache) return binding.cache->plan(binding.cache->padded_rows() > 0 ? 1 : 0).impl() + ", by rows";
+  if (const auto* attention = std::get_if<fathom::Attention>(&spec)) return attention_implementation(*attention);
+  if (const auto* attention = std::get_if<fathom::AttentionBackward>(&spec)) return attention_implementation(attention->forward) + " backward";
+  return fmt::format("fathom {}", isa_name(std::min(isa(), Isa::kAvx512)));
+}
+
+std::string CpuBackend::description() const {
+  const CpuInfo& info = cpu_info();
+  return fmt::format("oneDNN and fathom kernels on {} ({}, {} cores)", info.model_name, isa_name(isa()), info.cores);
+}
+
+Support CpuBackend::supports(const OpSpec& spec) const { return supported(spec); }
+
+BackendMemory CpuBackend::memory(const Workload& workload, const BindOptions& options) const {
+  Prepared prepared = prepare(std::make_shared<Workload>(workload), options);
+  return {prepared.plan, prepared.extra()};
+}
+
+std::unique_ptr<Execution> CpuBackend::bind(const Workload& workload, const BindOptions& options) const {
+  Prepared prepared = prepare(std::make_shared<Workload>(workload), options);
+  const std::int64_t need = prepared.plan.arena + prepared.extra();
+  const std::int64_t have = available_memory();
+  if (have >= 0 && need > have)
+    throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {:.2f} GB of memory, {:.2f} GB are available", static_cast<double>(need) * 1e-9,
+                                                     static_cast<double>(have) * 1e-9),
+                {}, "use a smaller model, batch or length (fathom count shows the planned peak)");
+  return std::make_unique<CpuExecution>(std::move(prepared), options);
+}
+
+}  // namespace fathom::cpu

@@ -1,0 +1,79 @@
+// One workload bound to the CPU: plans per op, weight layouts, scratch, and the call of the right kernel for each op.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "kernels/program.hpp"
+
+namespace fathom::cpu {
+
+// How a weight lies in the arena while this workload is bound.
+enum class WeightLayout : std::uint8_t { kPlain, kPacked };
+
+// Everything that is decided per op before memory is allocated.
+struct GemmBinding {
+  std::optional<GemmPlan> plan;    // fixed rows
+  std::optional<GemmCache> cache;  // rows known at run time
+  WeightLayout layout = WeightLayout::kPlain;
+  std::int64_t scratch_bytes() const { return plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0; }
+  std::int64_t packed_bytes() const { return layout == WeightLayout::kPlain ? 0 : plan ? plan->packed_bytes() : cache->packed_bytes(); }
+};
+
+// Plans of all ops and the memory they need; made once for memory() and moved into the execution by bind().
+struct Prepared {
+  std::shared_ptr<const Workload> workload;
+  int threads = 1;
+  MemoryPlan plan;
+  std::vector<GemmBinding> gemms;       // by op index; empty for other kinds
+  std::int64_t scratch = 0;             // bytes of the largest per-call workspace
+  std::int64_t pack_scratch = 0;        // bytes for laying out one weight
+  std::map<std::pair<double, std::int64_t>, std::int64_t> rope_tables;  // (base, rotated width) -> float offset into the tables
+  std::int64_t rope_floats = 0;
+  std::int64_t positions = 0;           // rows of each rope table
+  std::int64_t extra() const { return scratch + pack_scratch + rope_floats * 4; }
+};
+Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& options);
+Support supported(const OpSpec& spec);
+
+class CpuExecution : public ProgramExecution {
+ public:
+  CpuExecution(Prepared prepared, const BindOptions& options);
+
+  std::int64_t allocated_bytes() const override;
+  std::string implementation(int op) const override;
+  void run_reference(int reference_class) override;
+  int reference_class(int op) const override;
+  std::vector<std::string> reference_classes() const override;
+  int threads() const { return prepared_.threads; }
+  double learning_rate() const { return options().learning_rate; }
+
+ protected:
+  void execute(int instance, const BoundOp& bound, Executed& executed) override;
+  void weight_stored(const View& view) override;
+  std::vector<float> load_weight(const View& view) const override;
+  Flops padded_flops(int instance) const override;
+
+ private:
+  friend struct ForwardOps;
+  friend struct BackwardOps;
+  void run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
+  const float* bias_of(const View& bias, std::int64_t count);
+  void* scratch(std::int64_t offset = 0) { return scratch_.as<std::byte>(offset); }
+
+  Prepared prepared_;
+  Buffer arena_;
+  Buffer scratch_;
+  Buffer pack_scratch_;
+  Buffer rope_;
+  std::map<TensorInstance, int> gemm_of_weight_;  // weight -> op whose plan decides its layout
+  std::vector<float> bias_;                       // bf16 biases widened for one call
+  std::int64_t optimizer_step_ = 0;
+  std::vector<std::vector<std::byte>> reference_memory_;
+};
+
+}  // namespace fathom::cpu

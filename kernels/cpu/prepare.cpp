@@ -1,0 +1,135 @@
+// Decides, per op, which plan and weight layout is used and how much workspace the calls need.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/attention_bf16.hpp"
+#include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/attention_views.hpp"
+#include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/embedding.hpp"
+#include "kernels/cpu/execution.hpp"
+#include "kernels/cpu/norm.hpp"
+#include "kernels/cpu/rope.hpp"
+#include "kernels/cpu/topk.hpp"
+#include "lib/error.hpp"
+
+namespace fathom::cpu {
+namespace {
+
+constexpr std::int64_t kFloat = 4;
+
+// Forward products of fixed weights run on packed ones; a training step changes them every time, and a tied head shares the
+// token table with the embedding gather, so those stay plain.
+GemmBinding bind_gemm(const fathom::Gemm& op, bool weights_change, int threads) {
+  GemmBinding binding;
+  GemmOptions options;
+  options.dtype = op.act;
+  options.out = op.result;
+  options.threads = threads;
+  options.accumulate = op.accumulate;
+  GemmShape shape{op.rows.count, op.out, op.in};
+  switch (op.role) {
+    case GemmRole::kForward:
+      options.bias = op.bias;
+      options.transpose_w = op.transposed;
+      options.packed = !weights_change && !op.transposed;
+      break;
+    case GemmRole::kInputGradient:
+      shape = {op.rows.count, op.in, op.out};
+      options.transpose_w = !op.transposed;
+      break;
+    case GemmRole::kWeightGradient:
+      // A transposed weight [out, in] has gradient dY^T X: the operands change places.
+      shape = op.transposed ? GemmShape{op.out, op.in, op.rows.count} : GemmShape{op.in, op.out, op.rows.count};
+      options.transpose_x = true;
+      break;
+  }
+  if (op.rows.routed()) {
+    binding.cache.emplace(std::max<std::int64_t>(1, op.rows.count), shape.n, shape.k, options);
+  } else {
+    binding.plan.emplace(shape, options);
+  }
+  if (options.packed) binding.layout = WeightLayout::kPacked;
+  return binding;
+}
+
+// Workspace bytes of everything but matrix products.
+std::int64_t workspace(const OpSpec& spec, int threads) {
+  return std::visit(
+      overloaded{
+          [&](const fathom::RmsNormBackward& op) { return kFloat * norm_workspace_floats(op.forward.rows.count * op.forward.groups, op.forward.width, false); },
+          [&](const fathom::LayerNormBackward& op) { return kFloat * norm_workspace_floats(op.forward.rows.count, op.forward.width, true); },
+          [&](const fathom::Attention& op) { return attention_scratch(op, threads); },
+          [&](const fathom::AttentionBackward& op) { return attention_backward_scratch(op.forward, threads); },
+          [&](const fathom::Select& op) { return topk_workspace_bytes(op.length, threads) + kFloat * op.sequences * op.length; },
+          [&](const fathom::ScatterAddRows& op) { return 2 * kFloat * op.rows.count; },
+          [&](const fathom::ScatterAddBackward& op) { return 3 * kFloat * op.forward.rows.count; },
+          [&](const fathom::RouterLoss& op) { return op.rows.count; },
+          [&](const fathom::RouterScoreBackward& op) {
+            return kFloat * (2 * op.forward.rows.count + column_sums_workspace_floats(op.forward.rows.count, op.forward.width));
+          },
+          [&](const fathom::Gemm& op) {
+            return op.role == GemmRole::kWeightGradient && op.bias ? kFloat * column_sums_workspace_floats(op.rows.count, op.out) : std::int64_t{0};
+          },
+          [&](const fathom::EmbeddingBackward& op) { return embedding_workspace_bytes(op.forward.rows.count); },
+          [](const auto&) { return std::int64_t{0}; },
+      },
+      spec);
+}
+
+}  // namespace
+
+Support supported(const OpSpec& spec) {
+  return std::visit(overloaded{
+                        [](const fathom::Gemm& op) -> Support {
+                          if (op.experts > 1) return {false, "grouped products have no CPU kernel yet"};
+                          return {};
+                        },
+                        [](const fathom::Attention& op) -> Support { return attention_supported(op); },
+                        [](const fathom::AttentionBackward& op) -> Support { return attention_supported(op.forward); },
+                        [](const fathom::ExpertSelect&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
+                        [](const fathom::ExpertDispatch&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
+                        [](const fathom::ExpertCombine&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
+                        [](const fathom::ExpertSelectBackward&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
+                        [](const fathom::ExpertCombineBackward&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
+                        [](const fathom::ExpertDispatchBackward&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
+                        [](const auto&) -> Support { return {}; },
+                    },
+                    spec);
+}
+
+Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& options) {
+  Prepared prepared;
+  prepared.workload = std::move(workload);
+  const Workload& w = *prepared.workload;
+  prepared.threads = options.threads > 0 ? options.threads : cpu_info().cores;
+  prepared.plan = plan_memory(w);
+  prepared.gemms.resize(w.ops().size());
+  prepared.positions = w.stream().past + w.stream().queries;
+  bool weights_change = false;
+  for (const Op& op : w.ops()) weights_change = weights_change || op.pass == Pass::kBackward || op.pass == Pass::kOptimizer;
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    const Op& op = w.ops()[i];
+    if (const Support support = supported(op.spec); !support.ok)
+      throw_input(fmt::format("the CPU backend cannot run '{}' ({}): {}", w.path(static_cast<int>(i)), kind_name(op.spec), support.reason));
+    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec)) {
+      prepared.gemms[i] = bind_gemm(*gemm, weights_change, prepared.threads);
+      prepared.scratch = std::max(prepared.scratch, prepared.gemms[i].scratch_bytes());
+      prepared.pack_scratch = std::max(prepared.pack_scratch, prepared.gemms[i].packed_bytes());
+    }
+    if (const auto* rope = std::get_if<fathom::Rope>(&op.spec)) {
+      const auto key = std::make_pair(rope->base, rope->width);
+      if (!prepared.rope_tables.count(key)) {
+        prepared.rope_tables[key] = prepared.rope_floats;
+        prepared.rope_floats += rope_table_floats(prepared.positions, rope->width);
+      }
+    }
+    prepared.scratch = std::max(prepared.scratch, workspace(op.spec, prepared.threads));
+  }
+  prepared.scratch += 4096;
+  return prepared;
+}
+
+}  // namespace fathom::cpu
