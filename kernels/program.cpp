@@ -56,10 +56,10 @@ Executed executed_size(const OpSpec& spec, const Selection* selection) {
 ProgramExecution::ProgramExecution(std::shared_ptr<const Workload> workload, const BindOptions& options, const MemoryPlan& plan)
     : workload_(std::move(workload)), options_(options), plan_(plan) {}
 
-View ProgramExecution::view(const Step& step, const Operand& operand) const {
+OperandView ProgramExecution::view(const Step& step, const Operand& operand) const {
   const TensorInstance at = instance_of(*workload_, step, operand);
   const Tensor& tensor = workload_->tensors()[static_cast<size_t>(operand.tensor)];
-  return View{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
+  return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
 }
 
 void ProgramExecution::attach(std::byte* arena) {
@@ -99,7 +99,7 @@ void ProgramExecution::fill() {
   std::vector<float> values;
   for (const BoundOp& bound : bound_) {
     for (const auto* views : {&bound.in, &bound.out}) {
-      for (const View& v : *views) {
+      for (const OperandView& v : *views) {
         const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
         if (!done.insert(v.at).second) continue;
         const size_t count = static_cast<size_t>(v.rows * v.cols);
@@ -118,7 +118,7 @@ void ProgramExecution::fill() {
   for (const BoundOp& bound : bound_) {
     if (!std::holds_alternative<AdamW>(*bound.spec)) continue;
     for (size_t i = 0; i + 3 < bound.out.size() && bound.out[0].dtype != DType::kF32; i += 4) {
-      const View& master = bound.out[i + 3];
+      const OperandView& master = bound.out[i + 3];
       values.resize(static_cast<size_t>(master.rows * master.cols));
       fill_weight(workload_->tensors()[static_cast<size_t>(bound.out[i].at.tensor)], bound.out[i].at.copy, options_.seed, options_.fill, values);
       store_values(values, DType::kF32, master.data);
@@ -128,10 +128,10 @@ void ProgramExecution::fill() {
   fill_cache();
 }
 
-void ProgramExecution::for_each_input(const std::function<void(const Tensor&, const View&)>& visit) {
+void ProgramExecution::for_each_input(const std::function<void(const Tensor&, const OperandView&)>& visit) {
   std::set<TensorInstance> done;
   for (const BoundOp& bound : bound_)
-    for (const View& v : bound.in) {
+    for (const OperandView& v : bound.in) {
       const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
       if (tensor.role == Role::kInput && done.insert(v.at).second) visit(tensor, v);
     }
@@ -139,7 +139,7 @@ void ProgramExecution::for_each_input(const std::function<void(const Tensor&, co
 
 void ProgramExecution::fill_inputs(std::uint64_t run) {
   const StreamShape& stream = workload_->stream();
-  for_each_input([&](const Tensor& tensor, const View& v) {
+  for_each_input([&](const Tensor& tensor, const OperandView& v) {
     std::int32_t* out = v.as<std::int32_t>();
     if (tensor.name == "tokens" || tensor.name == "targets")
       fill_tokens(options_.seed + 7919 * run, tensor.name, stream.vocab, {out, static_cast<size_t>(v.rows)});
@@ -153,7 +153,7 @@ void ProgramExecution::fill_cache() {
   std::vector<float> values;
   for (const BoundOp& bound : bound_) {
     if (!std::holds_alternative<KvAppend>(*bound.spec) || !done.insert(bound.out[0].at).second) continue;
-    const View& cache = bound.out[0];
+    const OperandView& cache = bound.out[0];
     values.resize(static_cast<size_t>(cache.rows * cache.cols));
     fill_weight(workload_->tensors()[static_cast<size_t>(cache.at.tensor)], cache.at.copy, options_.seed, FillKind::kTest, values);
     store_values(values, cache.dtype, cache.data);
@@ -181,7 +181,7 @@ void ProgramExecution::set_past(std::int64_t past) {
     }
     std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
   }
-  for_each_input([&](const Tensor& tensor, const View& v) {
+  for_each_input([&](const Tensor& tensor, const OperandView& v) {
     if (tensor.name != "positions") return;
     for (std::int64_t i = 0; i < v.rows; ++i) v.as<std::int32_t>()[i] = static_cast<std::int32_t>(past + i % stream.queries);
   });
@@ -214,21 +214,21 @@ Flops ProgramExecution::padded_flops(int instance) const {
   return cost.flops + cost.flops_recompute;
 }
 
-View ProgramExecution::view_of(const TensorInstance& at) const {
+OperandView ProgramExecution::view_of(const TensorInstance& at) const {
   const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(at.tensor));
-  return View{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
+  return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
 }
 
-std::vector<float> ProgramExecution::load_weight(const View& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
+std::vector<float> ProgramExecution::load_weight(const OperandView& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
 
 std::vector<float> ProgramExecution::read(const TensorInstance& instance) const {
-  const View v = view_of(instance);
+  const OperandView v = view_of(instance);
   if (workload_->tensors()[static_cast<size_t>(instance.tensor)].role == Role::kWeight) return load_weight(v);
   return load_values(v.data, v.dtype, v.rows * v.cols);
 }
 
 void ProgramExecution::write(const TensorInstance& instance, std::span<const float> values) {
-  const View v = view_of(instance);
+  const OperandView v = view_of(instance);
   const Tensor& tensor = workload_->tensors()[static_cast<size_t>(instance.tensor)];
   if (static_cast<std::int64_t>(values.size()) != v.rows * v.cols)
     throw_internal(fmt::format("tensor '{}' holds {} values, not {}", tensor.name, v.rows * v.cols, values.size()));

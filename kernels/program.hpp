@@ -16,7 +16,7 @@
 namespace fathom {
 
 // One operand of one instance.
-struct View {
+struct OperandView {
   std::byte* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -31,6 +31,7 @@ struct View {
 
 // Rows of a routed block at one layer, set by its Select op in each run. Selected rows are compact: those of sequence 0, then of sequence 1 ...
 struct Selection {
+  float threshold = 0.0f;  // threshold routing: score > threshold; 0 is the paper's rule, an untrained router is centred by calibration
   std::int64_t total = 0;
   std::vector<std::int64_t> per_sequence;
 };
@@ -40,8 +41,8 @@ struct BoundOp {
   int step = 0;
   int layer = 0;
   const OpSpec* spec = nullptr;
-  std::vector<View> in;
-  std::vector<View> out;
+  std::vector<OperandView> in;
+  std::vector<OperandView> out;
   int selection = -1;  // index of the Selection that decides this op's rows; -1: the declared rows
 };
 
@@ -61,6 +62,8 @@ class ProgramExecution : public Execution {
 
   // Decode: the state "`past` tokens cached in every sequence" (a routed block holds the share that passed it); positions follow.
   void set_past(std::int64_t past);
+  // The threshold of the selection that this op makes or depends on.
+  float threshold(const BoundOp& bound) const { return selections_[static_cast<size_t>(bound.selection)].threshold; }
   // New random tokens for every later run (decode steps differ, so that routed row counts vary as in real use).
   void vary_tokens(bool on) { vary_tokens_ = on; }
   // Keep KV counts between runs instead of starting each run from the bound state (real generation).
@@ -76,10 +79,10 @@ class ProgramExecution : public Execution {
   virtual void execute(int instance, const BoundOp& bound, Executed& executed) = 0;
   // Called after a weight was stored in plain row-major form by fill(), reset() or write(): the backend may lay it out its own way, in place
   // or in a copy. `load_weight` must undo what it did in place.
-  virtual void weight_stored(const View&) {}
-  virtual std::vector<float> load_weight(const View& view) const;
+  virtual void weight_stored(const OperandView&) {}
+  virtual std::vector<float> load_weight(const OperandView& view) const;
   virtual Flops padded_flops(int instance) const;
-  View view_of(const TensorInstance& at) const;  // default: the analytic cost at the executed size
+  OperandView view_of(const TensorInstance& at) const;  // default: the analytic cost at the executed size
 
   Selection& selection(const BoundOp& bound) { return selections_[static_cast<size_t>(bound.selection)]; }
   const Selection* selection_of(const BoundOp& bound) const {
@@ -94,8 +97,8 @@ class ProgramExecution : public Execution {
   void bind_program();
   void fill_cache();
   void fill_inputs(std::uint64_t run);
-  void for_each_input(const std::function<void(const Tensor&, const View&)>& visit);
-  View view(const Step& step, const Operand& operand) const;
+  void for_each_input(const std::function<void(const Tensor&, const OperandView&)>& visit);
+  OperandView view(const Step& step, const Operand& operand) const;
 
   BindOptions options_;
   MemoryPlan plan_;
@@ -103,7 +106,7 @@ class ProgramExecution : public Execution {
   std::vector<BoundOp> bound_;
   std::vector<Executed> executed_;
   std::vector<Selection> selections_;
-  std::vector<std::pair<View, std::vector<std::int32_t>>> counts_;  // KV counts and their bound state
+  std::vector<std::pair<OperandView, std::vector<std::int32_t>>> counts_;  // KV counts and their bound state
   std::uint64_t runs_ = 0;
   bool vary_tokens_ = false;
   bool keep_cache_ = false;

@@ -343,8 +343,9 @@ struct ExpertDispatchBackward {
 // inputs: tokens, dx[, positions]; outputs: dtable[, dposition table].
 struct EmbeddingBackward {
   Embedding forward;
-  bool accumulate = false;
-  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate); }
+  bool accumulate = false;            // token table
+  bool accumulate_positions = false;  // position table
+  template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate), f("accumulate_positions", accumulate_positions); }
 };
 
 // ---- optimizer ----

@@ -151,7 +151,7 @@ class ModelBuilder {
       if (learned) sources.push_back(stream_.positions.at);
       std::vector<Operand> targets = {{table_.gradient, 0}};
       if (learned) targets.push_back({positions.gradient, 0});
-      outer_.emit_backward("tokens", Part::kEmbedding, EmbeddingBackward{spec, accumulate}, sources, targets);
+      outer_.emit_backward("tokens", Part::kEmbedding, EmbeddingBackward{spec, accumulate || network_.tied, accumulate}, sources, targets);
     };
   }
 
@@ -203,7 +203,7 @@ class ModelBuilder {
     int& embed = embed_backward_block_[accumulate_];
     if (embed < 0) {
       embed = out_.begin_block("embed/backward", false);
-      embed_backward_(accumulate_ || network_.tied);
+      embed_backward_(accumulate_);
     }
     out_.step(embed, 0, 0, micro_);
   }

@@ -13,8 +13,8 @@ struct OpCall {
   std::byte* scratch;
   int threads;
 
-  const fathom::View& in(size_t i) const { return bound.in[i]; }
-  const fathom::View& out(size_t i) const { return bound.out[i]; }
+  const OperandView& in(size_t i) const { return bound.in[i]; }
+  const OperandView& out(size_t i) const { return bound.out[i]; }
   std::int64_t rows() const { return executed.rows; }
 };
 

@@ -36,9 +36,14 @@ CpuExecution::CpuExecution(Prepared prepared, const BindOptions& options)
   fill();
 }
 
+void CpuExecution::reset() {
+  optimizer_step_ = 0;
+  ProgramExecution::reset();
+}
+
 std::int64_t CpuExecution::allocated_bytes() const { return prepared_.plan.arena + prepared_.extra(); }
 
-void CpuExecution::weight_stored(const View& view) {
+void CpuExecution::weight_stored(const OperandView& view) {
   const auto found = gemm_of_weight_.find(view.at);
   if (found == gemm_of_weight_.end()) return;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(found->second)];
@@ -52,12 +57,12 @@ void CpuExecution::weight_stored(const View& view) {
   std::memcpy(view.data, pack_scratch_.data(), static_cast<size_t>(binding.packed_bytes()));
 }
 
-std::vector<float> CpuExecution::load_weight(const View& view) const {
+std::vector<float> CpuExecution::load_weight(const OperandView& view) const {
   if (gemm_of_weight_.count(view.at)) throw_internal("this weight is packed for execution and cannot be read back; read it from a training or reference execution");
   return ProgramExecution::load_weight(view);
 }
 
-const float* CpuExecution::bias_of(const View& bias, std::int64_t count) {
+const float* CpuExecution::bias_of(const OperandView& bias, std::int64_t count) {
   if (bias.dtype == DType::kF32) return bias.as<float>();
   bf16_to_f32(bias.as<bf16>(), bias_.data(), count, 1);
   return bias_.data();

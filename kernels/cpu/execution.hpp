@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/references.hpp"
 #include "kernels/program.hpp"
 
 namespace fathom::cpu {
@@ -49,20 +50,24 @@ class CpuExecution : public ProgramExecution {
   void run_reference(int reference_class) override;
   int reference_class(int op) const override;
   std::vector<std::string> reference_classes() const override;
-  int threads() const { return prepared_.threads; }
-  double learning_rate() const { return options().learning_rate; }
+  void reset() override;
+
+  // For run_op.
+  const BindOptions& bind_options() const { return options(); }
+  Selection& selection_for(const BoundOp& bound) { return selection(bound); }
+  std::int64_t& optimizer_step() { return optimizer_step_; }
+  const float* rope_table(double base, std::int64_t width) const { return rope_.as<float>() + prepared_.rope_tables.at({base, width}); }
+  std::int64_t rope_positions() const { return prepared_.positions; }
 
  protected:
   void execute(int instance, const BoundOp& bound, Executed& executed) override;
-  void weight_stored(const View& view) override;
-  std::vector<float> load_weight(const View& view) const override;
+  void weight_stored(const OperandView& view) override;
+  std::vector<float> load_weight(const OperandView& view) const override;
   Flops padded_flops(int instance) const override;
 
  private:
-  friend struct ForwardOps;
-  friend struct BackwardOps;
   void run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
-  const float* bias_of(const View& bias, std::int64_t count);
+  const float* bias_of(const OperandView& bias, std::int64_t count);
   void* scratch(std::int64_t offset = 0) { return scratch_.as<std::byte>(offset); }
 
   Prepared prepared_;
@@ -73,7 +78,7 @@ class CpuExecution : public ProgramExecution {
   std::map<TensorInstance, int> gemm_of_weight_;  // weight -> op whose plan decides its layout
   std::vector<float> bias_;                       // bf16 biases widened for one call
   std::int64_t optimizer_step_ = 0;
-  std::vector<std::vector<std::byte>> reference_memory_;
+  std::unique_ptr<References> references_;
 };
 
 }  // namespace fathom::cpu

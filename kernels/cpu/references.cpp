@@ -1,0 +1,105 @@
+// Same-class reference work for bracketed timing: each class has a fixed small kernel of its own kind whose speed moves with the
+// machine's state as the class's ops do (NOTES: an AMX product by an AMX product, exp by exp, a stream by a stream).
+#include <algorithm>
+
+#include "kernels/cpu/activation.hpp"
+#include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/execution.hpp"
+#include "kernels/cpu/references.hpp"
+#include "kernels/cpu/topk.hpp"
+
+namespace fathom::cpu {
+
+References::References(int threads, bool bf16_products) : threads_(threads) {
+  GemmOptions options;
+  options.dtype = bf16_products ? DType::kBF16 : DType::kF32;
+  options.threads = threads;
+  options.packed = true;
+  gemm_.emplace(GemmShape{kGemmRows * threads, kGemmWidth, kGemmWidth}, options);
+  const std::int64_t rows = gemm_->padded_rows();
+  memory_ = Buffer(kGemmWidth * kGemmWidth * 4 + gemm_->packed_bytes() + rows * kGemmWidth * 8 + gemm_->scratch_bytes() + 3 * kStreamFloats * threads * 4 +
+                       topk_workspace_bytes(kTopK, threads) + kTopK * 8 + 4096,
+                   threads);
+  std::int64_t at = 0;
+  const auto take = [&](std::int64_t bytes) {
+    const std::int64_t here = at;
+    at += (bytes + 63) / 64 * 64;
+    return here;
+  };
+  const std::int64_t plain = take(kGemmWidth * kGemmWidth * 4);
+  packed_ = take(gemm_->packed_bytes());
+  x_ = take(rows * kGemmWidth * 4);
+  y_ = take(rows * kGemmWidth * 4);
+  gemm_scratch_ = take(gemm_->scratch_bytes());
+  stream_ = take(3 * kStreamFloats * threads * 4);
+  topk_ = take(topk_workspace_bytes(kTopK, threads));
+  topk_out_ = take(kTopK * 4);
+  // Values of both signs and normal size; zeros would be faster than real data on some machines.
+  float* floats = memory_.as<float>(stream_);
+  for (std::int64_t i = 0; i < 3 * kStreamFloats * threads; ++i) floats[i] = static_cast<float>((i * 2654435761u) % 1999) / 1000.0f - 1.0f;
+  const auto seed = [&](std::int64_t offset, std::int64_t count) {
+    if (bf16_products)
+      f32_to_bf16(floats, memory_.as<bf16>(offset), std::min(count, 3 * kStreamFloats), 1);
+    else
+      std::copy_n(floats, std::min(count, 3 * kStreamFloats), memory_.as<float>(offset));
+  };
+  seed(plain, kGemmWidth * kGemmWidth);
+  seed(x_, rows * kGemmWidth);
+  gemm_->pack(memory_.as<std::byte>(plain), memory_.as<std::byte>(packed_));
+}
+
+void References::run(ReferenceClass which) {
+  switch (which) {
+    case ReferenceClass::kProduct:
+      gemm_->run(memory_.as<std::byte>(x_), memory_.as<std::byte>(packed_), memory_.as<std::byte>(y_), memory_.as<std::byte>(gemm_scratch_));
+      break;
+    case ReferenceClass::kExp: {
+      const Activation shape{ActivationKind::kGeluTanh, DType::kF32, 64 * threads_, kStreamFloats / 64};
+      const std::int64_t stride = kStreamFloats / 64;
+      activation(shape, {memory_.as<float>(stream_), stride}, {memory_.as<float>(stream_) + kStreamFloats * threads_, stride}, threads_);
+      break;
+    }
+    case ReferenceClass::kStream: {
+      float* a = memory_.as<float>(stream_);
+      for (int repeat = 0; repeat < 2; ++repeat)
+        add(DType::kF32, a, a + kStreamFloats * threads_, a + 2 * kStreamFloats * threads_, kStreamFloats * threads_, threads_);
+      break;
+    }
+    case ReferenceClass::kSelect:
+      topk(memory_.as<float>(stream_), kTopK, kTopK / 8, memory_.as<std::int32_t>(topk_out_), memory_.as<std::byte>(topk_));
+      break;
+  }
+}
+
+ReferenceClass reference_of(const OpSpec& spec) {
+  return std::visit(overloaded{
+                        [](const fathom::Gemm&) { return ReferenceClass::kProduct; },
+                        [](const fathom::Attention&) { return ReferenceClass::kProduct; },
+                        [](const fathom::AttentionBackward&) { return ReferenceClass::kProduct; },
+                        [](const fathom::Activation&) { return ReferenceClass::kExp; },
+                        [](const fathom::ActivationBackward&) { return ReferenceClass::kExp; },
+                        [](const fathom::CrossEntropy&) { return ReferenceClass::kExp; },
+                        [](const fathom::Select&) { return ReferenceClass::kSelect; },
+                        [](const fathom::ExpertSelect&) { return ReferenceClass::kSelect; },
+                        [](const auto&) { return ReferenceClass::kStream; },
+                    },
+                    spec);
+}
+
+void CpuExecution::run_reference(int reference_class) {
+  if (!references_) {
+    bool bf16_products = false;
+    for (const Op& op : workload().ops())
+      if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec)) bf16_products = bf16_products || gemm->act == DType::kBF16;
+    references_ = std::make_unique<References>(prepared_.threads, bf16_products);
+  }
+  references_->run(static_cast<ReferenceClass>(reference_class));
+}
+
+int CpuExecution::reference_class(int op) const { return static_cast<int>(reference_of(workload().ops()[static_cast<size_t>(op)].spec)); }
+
+std::vector<std::string> CpuExecution::reference_classes() const { return {"product", "exp", "stream", "select"}; }
+
+}  // namespace fathom::cpu
