@@ -192,11 +192,15 @@ void ProgramExecution::reset() {
   fill();
 }
 
-void ProgramExecution::run() {
+void ProgramExecution::begin_pass() {
   if (!keep_cache_)
     for (auto& [view, initial] : counts_) std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
   if (vary_tokens_ && runs_ > 0) fill_inputs(runs_);
   ++runs_;
+}
+
+void ProgramExecution::run() {
+  begin_pass();
   for (int i = 0; i < instance_count(); ++i) run_instance(i);
 }
 

@@ -50,6 +50,7 @@ class ProgramExecution : public Execution {
  public:
   const Workload& workload() const override { return *workload_; }
   void run() override;
+  void begin_pass() override;
   void run_instance(int instance) override;
   Executed executed(int instance) const override { return executed_[static_cast<size_t>(instance)]; }
   Flops executed_flops(int instance) const override;

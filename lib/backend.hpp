@@ -48,6 +48,9 @@ class Execution {
   virtual const Workload& workload() const = 0;
   // The whole list, once, in program order. Allocates nothing after the first call.
   virtual void run() = 0;
+  // What run() does before its first op (restores KV counts to the bound state, draws new tokens where asked). A pass op by op is
+  // begin_pass() and then run_instance() of every instance once, in order.
+  virtual void begin_pass() = 0;
   // One op of workload().instances(), in place, on whatever its operands hold.
   virtual void run_instance(int instance) = 0;
   // What the last run of this instance really processed.
