@@ -249,11 +249,11 @@ class ModelBuilder {
       }
       Group group;
       if (params == 0 && !first) return group;
-      group.norm = out_.begin_block(label + "/norm", layered);
-      out_.op("optimizer/norm", Part::kOptimizer, Pass::kOptimizer, GradientNorm{params, first, scenario_.grad_dtype}, gradients, {{norm, 0}});
+      group.norm = out_.begin_block(layered ? label + "/optimizer" : "optimizer", layered);
+      out_.op("norm", Part::kOptimizer, Pass::kOptimizer, GradientNorm{params, first, scenario_.grad_dtype}, gradients, {{norm, 0}});
       if (params == 0) return group;  // nothing outside the layers is trained: the op only clears the sum
-      group.update = out_.begin_block(label + "/update", layered);
-      out_.op("optimizer/adamw", Part::kOptimizer, Pass::kOptimizer, AdamW{params, scenario_.dtype, scenario_.grad_dtype}, sources, targets);
+      group.update = out_.begin_block(layered ? label + "/optimizer+" : "optimizer+", layered);
+      out_.op("adamw", Part::kOptimizer, Pass::kOptimizer, AdamW{params, scenario_.dtype, scenario_.grad_dtype}, sources, targets);
       return group;
     };
     std::vector<std::pair<int, std::pair<int, int>>> updates;

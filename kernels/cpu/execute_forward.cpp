@@ -198,9 +198,9 @@ void run_op(const fathom::CrossEntropy& op, const OpCall& call) {
   LossSum loss;
   if (op.gradient) {
     const float scale = 1.0f / static_cast<float>(counted);
-    loss = cross_entropy_and_gradient(shape, call.in(0).data, labels, scale, nullptr, call.threads);
+    loss = cross_entropy_and_gradient(shape, call.in(0).data, labels, scale, reinterpret_cast<float*>(call.scratch), call.threads);
   } else {
-    loss = cross_entropy(shape, call.in(0).data, labels, nullptr, call.threads);
+    loss = cross_entropy(shape, call.in(0).data, labels, reinterpret_cast<float*>(call.scratch), call.threads);
   }
   *call.out(0).as<float>() = static_cast<float>(loss.sum / static_cast<double>(counted));
 }

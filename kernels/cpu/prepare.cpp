@@ -67,6 +67,7 @@ std::int64_t workspace(const OpSpec& spec, int threads) {
           [&](const fathom::ScatterAddRows& op) { return 2 * kFloat * op.rows.count; },
           [&](const fathom::ScatterAddBackward& op) { return 3 * kFloat * op.forward.rows.count; },
           [&](const fathom::RouterLoss& op) { return op.rows.count; },
+          [&](const fathom::CrossEntropy& op) { return kFloat * op.rows.count; },
           [&](const fathom::RouterScoreBackward& op) {
             return kFloat * (2 * op.forward.rows.count + column_sums_workspace_floats(op.forward.rows.count, op.forward.width));
           },
