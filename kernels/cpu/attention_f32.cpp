@@ -26,6 +26,7 @@ constexpr int kMaxParts = 4;
 const Kernels& active_kernels() {
 #if defined(__x86_64__)
   switch (active_vector_isa()) {
+    case VectorIsa::kAvx512Bf16:  // the f32 kernels gain nothing from it
     case VectorIsa::kAvx512: return attention::avx512_kernels();
     case VectorIsa::kAvx2: return attention::avx2_kernels();
     case VectorIsa::kBaseline: break;
