@@ -10,13 +10,17 @@
 
 namespace fathom {
 
+bool plottable(double value) {
+  return std::isfinite(value) && std::fabs(value) < 1e290;
+}
+
 std::vector<double> bar_lengths(const BarPlot& plot) {
   std::vector<double> lengths;
   for (std::size_t c = 0; c < plot.categories.size(); ++c) {
     double sum = 0;
     for (const auto& series : plot.series) {
-      if (!std::isfinite(series.values[c])) continue;
-      sum += series.values[c];
+      if (!plottable(series.values[c])) continue;
+      sum += std::max(series.values[c], 0.0);
       if (!plot.stacked) lengths.push_back(series.values[c]);
     }
     if (plot.stacked) lengths.push_back(sum);
@@ -124,6 +128,18 @@ Document& Document::glossary() {
     table.add_row({Cell::text(fmt::format("`{}`", column.key)), Cell::text(base_unit(column)), Cell::text(meaning)});
   }
   return add(std::move(table));
+}
+
+Document explain_column(const Column& column) {
+  Document page;
+  page.title = std::string(column.key);
+  page.paragraph(std::string(column.meaning));
+  KeyValues facts;
+  facts.add_text("shown as", std::string(column.label));
+  facts.add_text("unit in CSV and JSON", base_unit(column));
+  if (!column.formula.empty()) facts.add_text("formula", fmt::format("`{}`", column.formula));
+  facts.add_text("in JSON under", std::string(column.where));
+  return page.add(facts);
 }
 
 std::vector<const ReportTable*> tables_of(const Document& document) {

@@ -108,6 +108,10 @@ struct Document {
   Document& glossary();
 };
 
+struct Column;
+// What `fathom explain COLUMN` prints: unit, meaning, formula, and where the key stands in JSON.
+Document explain_column(const Column& column);
+
 // All tables of the document, in order; and the one of that key (throws an input Error listing the keys).
 std::vector<const ReportTable*> tables_of(const Document& document);
 const ReportTable& table_of(const Document& document, std::string_view key);

@@ -58,10 +58,11 @@ std::string gnuplot_script(const XyPlot& plot) {
   for (std::size_t s = 0; s < plot.series.size(); ++s) {
     out += fmt::format("$data{} << EOD\n", s);
     for (const PlotPoint& point : plot.series[s].points) {
-      if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
+      if (!plottable(point.x) || !plottable(point.y)) continue;
       xs.push_back(point.x);
       ys.push_back(point.y);
-      const double lo = point.y_lo.value_or(point.y), hi = point.y_hi.value_or(point.y);
+      double lo = point.y_lo.value_or(point.y), hi = point.y_hi.value_or(point.y);
+      if (!plottable(lo) || !plottable(hi)) lo = hi = point.y;
       out += fmt::format("{} {} {} {}\n", shortest(point.x), shortest(point.y), shortest(lo), shortest(hi));
     }
     out += "EOD\n";
@@ -102,7 +103,7 @@ std::string gnuplot_script(const BarPlot& plot) {
     for (const char ch : printable(plot.categories[c])) label += ch == '"' ? '\'' : ch;
     out += "\"" + label + "\"";
     for (const auto& series : plot.series)
-      out += " " + (std::isfinite(series.values[c]) ? shortest(series.values[c]) : "NaN");
+      out += " " + (plottable(series.values[c]) ? shortest(series.values[c]) : "NaN");
     out += "\n";
   }
   out += "EOD\n";

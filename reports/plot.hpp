@@ -42,7 +42,8 @@ struct XyPlot {
   double ideal_band = 0;
 };
 
-// Horizontal bars. Grouped: one bar per category and series. Stacked: one bar per category, the series are its parts.
+// Horizontal bars. Grouped: one bar per category and series. Stacked: one bar per category, the series are its parts
+// (a negative part is left out: it has no place in a stack).
 struct BarPlot {
   std::string key;
   std::string title;
@@ -75,7 +76,12 @@ struct RoutingMap {
   std::vector<Frame> frames;
 };
 
-// The lengths of all bars that are drawn: the values, or per category their sum when stacked. NaN is left out.
+// Whether plots take the number: finite and, so that sums and margins stay finite too, below 1e290. Others count as
+// missing.
+bool plottable(double value);
+
+// The lengths of all bars that are drawn: the values, or per category their sum when stacked. What is not plottable is
+// left out.
 std::vector<double> bar_lengths(const BarPlot& plot);
 
 // Throws an internal Error when sizes disagree (values per series, states per block) or nothing is there to draw.

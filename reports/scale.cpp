@@ -21,6 +21,7 @@ double nice_step(double step) {
 
 // "0.25", "40": as few decimals as show every tick exactly.
 std::string plain(double value, double step) {
+  if (std::fabs(value) >= 1e7 || step < 1e-7) return fmt::format("{:.4g}", value);
   int decimals = 0;
   while (decimals < 9 &&
          std::fabs(step * std::pow(10.0, decimals) - std::round(step * std::pow(10.0, decimals))) > 1e-6)
@@ -42,8 +43,11 @@ void linear(Scale& scale, const PlotAxis& axis, int wanted, bool from_zero) {
     scale.lo = std::min(scale.lo, 0.0);
     scale.hi = std::max(scale.hi, 0.0);
   }
-  if (scale.hi <= scale.lo) {
-    const double pad = scale.lo == 0 ? 1 : std::fabs(scale.lo) * 0.5;
+  // No range, or one too small to number its ticks: widen it around the value.
+  if (scale.hi - scale.lo <= 1e-9 * std::max(std::fabs(scale.lo), std::fabs(scale.hi)) ||
+      scale.hi - scale.lo < 1e-290) {
+    const double size = std::max(std::fabs(scale.lo), std::fabs(scale.hi));
+    const double pad = size < 1e-290 ? 1 : size / 2;
     scale.hi += pad;
     if (!from_zero || scale.lo < 0) scale.lo -= pad;
   }
@@ -124,7 +128,7 @@ double Scale::position(double value) const {
 }
 
 bool Scale::drawable(double value) const {
-  return std::isfinite(value) && (!log || value > 0);
+  return plottable(value) && (!log || value > 1e-290);
 }
 
 Scale make_scale(const PlotAxis& axis, const std::vector<double>& values, int wanted, bool from_zero) {

@@ -20,7 +20,7 @@ struct Scale {
 
   // 0 at lo, 1 at hi; values outside give results outside.
   double position(double value) const;
-  bool drawable(double value) const;  // finite, and positive on a log axis
+  bool drawable(double value) const;  // plottable, and positive on a log axis
 };
 
 // Covers `values` with round limits. Linear axes start at zero when `from_zero`. Ticks are about `wanted` in number. On

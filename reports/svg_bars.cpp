@@ -78,7 +78,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
       const double value = plot.series[s].values[c];
       const double from = plot.stacked ? sum : 0;
       const double row = plot.stacked ? y : y + bar * static_cast<double>(s);
-      if (!std::isfinite(value)) {
+      if (!plottable(value) || (plot.stacked && value < 0)) {
         if (!plot.stacked) canvas->text(at_x(0) + 4, row + bar / 2 + 4, "n/a", "start", "d");
         continue;
       }

@@ -124,16 +124,12 @@ void draw_legend(SvgCanvas& canvas, const XyPlot& plot, const std::vector<Legend
 
 std::string render_svg(const XyPlot& plot, const SvgOptions& options) {
   std::vector<double> xs, ys;
-  std::size_t omitted = 0;
   for (const PlotSeries& series : plot.series) {
     for (const PlotPoint& point : series.points) {
       xs.push_back(point.x);
       ys.push_back(point.y);
       if (point.y_lo) ys.push_back(*point.y_lo);
       if (point.y_hi) ys.push_back(*point.y_hi);
-      if (!std::isfinite(point.x) || !std::isfinite(point.y) || (plot.x.log && point.x <= 0) ||
-          (plot.y.log && point.y <= 0))
-        ++omitted;
     }
   }
   if (plot.ideal_line) {
@@ -143,6 +139,10 @@ std::string render_svg(const XyPlot& plot, const SvgOptions& options) {
   const double width = options.width;
   const Scale x = make_scale(plot.x, xs, plot.ideal_line ? 5 : std::max(3, options.width / 110)),
               y = make_scale(plot.y, ys, 5);
+  std::size_t omitted = 0;
+  for (const PlotSeries& series : plot.series) {
+    for (const PlotPoint& point : series.points) omitted += x.drawable(point.x) && y.drawable(point.y) ? 0 : 1;
+  }
   double label = 0;
   for (const Scale::Tick& tick : y.ticks) label = std::max(label, text_width(tick.label, 12));
   const double title_height = plot.title.empty() ? 8 : 30;

@@ -68,7 +68,7 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
   }
   const int room = std::max(width - label_width - value_width - 3, 4);
   const auto cells = [&](double value) {
-    return largest > 0 ? static_cast<int>(std::lround(value / largest * room)) : 0;
+    return largest > 0 ? static_cast<int>(std::lround(std::clamp(value / largest, 0.0, 1.0) * room)) : 0;
   };
   std::string out = titled(plot.title, options);
   for (std::size_t c = 0; c < plot.categories.size(); ++c) {
@@ -78,7 +78,7 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
       std::string bar;
       int drawn = 0;
       for (std::size_t s = 0; s < plot.series.size(); ++s) {
-        if (!(plot.series[s].values[c] > 0)) continue;
+        if (!(plot.series[s].values[c] > 0) || !plottable(plot.series[s].values[c])) continue;
         sum += plot.series[s].values[c];
         const int until = cells(sum);  // cumulative, so that rounding errors do not add up
         bar += repeat(fill(s, options), until - drawn);
@@ -90,7 +90,7 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
     for (std::size_t s = 0; s < plot.series.size(); ++s) {
       const double value = plot.series[s].values[c];
       out += (s == 0 ? label : std::string(static_cast<std::size_t>(label_width), ' ')) + " ";
-      out += std::isfinite(value)
+      out += plottable(value)
                  ? repeat(fill(s, options), std::max(cells(value), 0)) + " " + format_value(value, plot.unit)
                  : "n/a";
       out += "\n";
@@ -175,6 +175,7 @@ std::string render_text(const XyPlot& plot, const TextOptions& options) {
   int free_from = 0;
   for (const Scale::Tick& tick : x.ticks) {
     const int size = display_width(tick.label);
+    if (size > width) continue;
     const int centre = margin + 2 + static_cast<int>(std::lround(x.position(tick.value) * (columns - 1)));
     const int start = std::clamp(centre - size / 2, 0, width - size);
     if (start < free_from) continue;
