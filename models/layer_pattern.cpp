@@ -88,7 +88,9 @@ class PatternParser {
 
 }  // namespace
 
-std::vector<std::string> parse_layer_pattern(std::string_view text) { return PatternParser(text).run(); }
+std::vector<std::string> parse_layer_pattern(std::string_view text) {
+  return PatternParser(text).run();
+}
 
 std::string layer_pattern_text(const std::vector<std::string>& words) {
   std::string text;

@@ -11,8 +11,8 @@
 
 namespace fathom {
 
-// The words in order. Throws Error(kInput) without a place (the caller knows it) on unbalanced parentheses, a count of 0, an empty
-// group, or more than 100 000 words.
+// The words in order. Throws Error(kInput) without a place (the caller knows it) on unbalanced parentheses, a count of
+// 0, an empty group, or more than 100 000 words.
 std::vector<std::string> parse_layer_pattern(std::string_view text);
 
 // A short pattern that expands to exactly these words.

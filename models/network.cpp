@@ -25,18 +25,22 @@ class Checker {
     const Network& n = network_;
     size("width", n.width, 1);
     size("vocab", n.vocab, 1);
-    if (n.padded_vocab != 0 && n.padded_vocab < n.vocab) fail("padded_vocab", fmt::format("must be 0 or at least vocab ({})", n.vocab), n.padded_vocab);
+    if (n.padded_vocab != 0 && n.padded_vocab < n.vocab)
+      fail("padded_vocab", fmt::format("must be 0 or at least vocab ({})", n.vocab), n.padded_vocab);
     size("padded_vocab", n.padded_vocab, 0);
     if (n.max_length < 0 || n.max_length > (std::int64_t{1} << 40)) fail("max_length", "is out of range", n.max_length);
     positive("rope_base", n.rope_base);
     positive("norm_epsilon", n.norm_epsilon);
-    if (n.positions == PositionKind::kLearned && n.max_length == 0) fail("max_length", "is needed for a learned position table");
+    if (n.positions == PositionKind::kLearned && n.max_length == 0)
+      fail("max_length", "is needed for a learned position table");
     if (n.positions == PositionKind::kLearned) size("max_length", n.max_length, 1);
-    if (n.norm == NormKind::kLayer && n.norm_bias && !n.norm_gain) fail("norm_gain", "a norm without gain has no bias either; set norm_bias = no");
+    if (n.norm == NormKind::kLayer && n.norm_bias && !n.norm_gain)
+      fail("norm_gain", "a norm without gain has no bias either; set norm_bias = no");
     if (n.layers.empty()) fail("layers", "a network needs at least one layer");
     if (n.layer_count() > kMaxLayers) fail("layers", fmt::format("more than {} layers", kMaxLayers));
     for (int kind : n.layers)
-      if (kind < 0 || static_cast<size_t>(kind) >= n.kinds.size()) fail("layers", "refers to a block kind that does not exist", kind);
+      if (kind < 0 || static_cast<size_t>(kind) >= n.kinds.size())
+        fail("layers", "refers to a block kind that does not exist", kind);
     for (size_t i = 0; i < n.kinds.size(); ++i) {
       const auto used = std::find(n.layers.begin(), n.layers.end(), static_cast<int>(i));
       layer_ = used == n.layers.end() ? -1 : used - n.layers.begin();
@@ -45,13 +49,15 @@ class Checker {
     layer_ = -1;
     sharing();
     if (n.mtp < 0 || n.mtp > 64) fail("mtp", "must be 0 to 64", n.mtp);
-    if (n.mtp > 0 && n.block(n.layer_count() - 1).route) fail("mtp", "a prediction module copies the last layer, which must not be routed");
+    if (n.mtp > 0 && n.block(n.layer_count() - 1).route)
+      fail("mtp", "a prediction module copies the last layer, which must not be routed");
     if (n.lora) lora(*n.lora);
   }
 
  private:
   [[noreturn]] void fail(const std::string& key, const std::string& message) const {
-    throw_input((layer_ >= 0 ? fmt::format("layer {}: ", layer_) : "") + message, {network_.source.empty() ? network_.name : network_.source, 0, key});
+    throw_input((layer_ >= 0 ? fmt::format("layer {}: ", layer_) : "") + message,
+                {network_.source.empty() ? network_.name : network_.source, 0, key});
   }
   [[noreturn]] void fail(const std::string& key, const std::string& message, std::int64_t value) const {
     fail(key, fmt::format("{}, not {}", message, value));
@@ -67,7 +73,8 @@ class Checker {
     if (!std::isfinite(value)) fail(key, fmt::format("must be finite, not {}", value));
   }
   void share(const std::string& key, const Fraction& value) const {
-    if (value.den <= 0 || value.num < 0 || value.num > value.den) fail(key, fmt::format("must lie in [0, 1], not {}", value.str()));
+    if (value.den <= 0 || value.num < 0 || value.num > value.den)
+      fail(key, fmt::format("must lie in [0, 1], not {}", value.str()));
   }
 
   void block(const BlockConfig& b) const {
@@ -85,12 +92,14 @@ class Checker {
   void attention(const AttentionConfig& a) const {
     size("heads", a.heads, 1);
     size("kv_heads", a.kv_heads, 1);
-    if (a.heads % a.kv_heads != 0) fail("kv_heads", fmt::format("{} query heads are no multiple of {} key/value heads", a.heads, a.kv_heads));
+    if (a.heads % a.kv_heads != 0)
+      fail("kv_heads", fmt::format("{} query heads are no multiple of {} key/value heads", a.heads, a.kv_heads));
     size("head_dim", a.head_dim, 1);
     size("head_dim", a.heads * a.head_dim, 1);  // heads and head_dim are below 2^31: no overflow
     range("rope_dim", a.rope_dim, 0, a.head_dim);
     if (a.rope_dim % 2 != 0) fail("rope_dim", "rotation works on pairs; must be even", a.rope_dim);
-    if (a.rope_dim > 0 && network_.positions != PositionKind::kRope) fail("rope_dim", "must be 0 unless positions = rope", a.rope_dim);
+    if (a.rope_dim > 0 && network_.positions != PositionKind::kRope)
+      fail("rope_dim", "must be 0 unless positions = rope", a.rope_dim);
     range("window", a.window, 0, std::int64_t{1} << 40);
     range("chunk", a.chunk, 0, std::int64_t{1} << 40);
     if (a.window > 0 && a.chunk > 0) fail("chunk", "a layer has a window or chunks, not both");
@@ -105,9 +114,12 @@ class Checker {
       size("v_dim", a.heads * m.v_dim, 1);
       size("nope_dim", a.heads * (m.nope_dim + m.v_dim), 1);
       if (a.kv_heads != a.heads) fail("kv_heads", "latent attention has as many key/value heads as query heads");
-      if (a.head_dim != m.nope_dim + m.rope_dim) fail("head_dim", "of latent attention is nope_dim + rope_dim", a.head_dim);
-      if (a.rope_dim != m.rope_dim && a.rope_dim != 0) fail("rope_dim", fmt::format("differs from that of the latent attention ({})", m.rope_dim), a.rope_dim);
-      if (a.qkv_bias || a.out_bias || a.qk_norm || a.qk_norm_full || a.sinks) fail("kv_rank", "latent attention with biases, query/key norms or sinks is not modelled");
+      if (a.head_dim != m.nope_dim + m.rope_dim)
+        fail("head_dim", "of latent attention is nope_dim + rope_dim", a.head_dim);
+      if (a.rope_dim != m.rope_dim && a.rope_dim != 0)
+        fail("rope_dim", fmt::format("differs from that of the latent attention ({})", m.rope_dim), a.rope_dim);
+      if (a.qkv_bias || a.out_bias || a.qk_norm || a.qk_norm_full || a.sinks)
+        fail("kv_rank", "latent attention with biases, query/key norms or sinks is not modelled");
     }
   }
 
@@ -124,51 +136,63 @@ class Checker {
     range("shared_experts", e.shared, 0, kMaxExperts);
     size("shared_width", e.shared_width, e.shared > 0 ? 1 : 0);
     size("shared_width", e.shared * e.shared_width, 0);
-    if (e.shared == 0 && (e.shared_width != 0 || e.shared_gate)) fail("shared_experts", "shared_width and shared_gate need shared_experts");
+    if (e.shared == 0 && (e.shared_width != 0 || e.shared_gate))
+      fail("shared_experts", "shared_width and shared_gate need shared_experts");
     share("noop_share", e.noop_share);
     if (e.noops == 0 && e.noop_share.num != 0) fail("noop_share", "needs noops");
     if (e.capacity && (e.capacity->num < 0 || e.capacity->den <= 0)) fail("expert_capacity", "must not be negative");
   }
 
   void route(const BlockConfig& b, const Route& r) const {
-    if (r.capacity.has_value() == r.slots.has_value()) fail("capacity", "a routed block needs exactly one of capacity and slots");
+    if (r.capacity.has_value() == r.slots.has_value())
+      fail("capacity", "a routed block needs exactly one of capacity and slots");
     if (r.capacity) share("capacity", *r.capacity);
     if (r.slots) range("slots", *r.slots, 0, std::int64_t{1} << 40);
     range("min_slots", r.min_slots, 0, std::int64_t{1} << 40);
-    if (r.slots && r.min_slots > *r.slots) fail("min_slots", fmt::format("is larger than slots ({})", *r.slots), r.min_slots);
+    if (r.slots && r.min_slots > *r.slots)
+      fail("min_slots", fmt::format("is larger than slots ({})", *r.slots), r.min_slots);
     if (r.router == RouterKind::kMlp) size("router_hidden", r.router_hidden, 1);
-    if (r.router == RouterKind::kLinear && r.router_hidden != 0) fail("router_hidden", "must be 0 for a linear router", r.router_hidden);
+    if (r.router == RouterKind::kLinear && r.router_hidden != 0)
+      fail("router_hidden", "must be 0 for a linear router", r.router_hidden);
     if (r.predictor) size("predictor", r.predictor->hidden, 0);
     finite("gate_alpha", r.gate.alpha);
     finite("gate_beta", r.gate.beta);
-    if (!std::isfinite(r.aux_lambda) || r.aux_lambda < 0) fail("aux_lambda", fmt::format("must be 0 or more, not {}", r.aux_lambda));
+    if (!std::isfinite(r.aux_lambda) || r.aux_lambda < 0)
+      fail("aux_lambda", fmt::format("must be 0 or more, not {}", r.aux_lambda));
     size("adapter", r.adapter, 0);
     if (r.part == RoutedPart::kAttention && !b.attention) fail("part", "attention is routed but the block has none");
     if (r.part == RoutedPart::kMlp && !b.mlp) fail("part", "the MLP is routed but the block has none");
-    if (r.gate_on == GateOn::kMlp && (!b.mlp || r.part == RoutedPart::kAttention)) fail("gate_on", "the gate is on an MLP that is not routed");
-    if (r.gate_on == GateOn::kAttention && (!b.attention || r.part == RoutedPart::kMlp)) fail("gate_on", "the gate is on an attention that is not routed");
+    if (r.gate_on == GateOn::kMlp && (!b.mlp || r.part == RoutedPart::kAttention))
+      fail("gate_on", "the gate is on an MLP that is not routed");
+    if (r.gate_on == GateOn::kAttention && (!b.attention || r.part == RoutedPart::kMlp))
+      fail("gate_on", "the gate is on an attention that is not routed");
   }
 
   // Layers of one weight set must have the same parameters; only what has none (capacity, gate, window ...) may differ.
   void sharing() const {
     const Network& n = network_;
     if (n.weights_of.empty()) return;
-    if (n.weights_of.size() != n.layers.size()) fail("weights", fmt::format("{} entries for {} layers", n.weights_of.size(), n.layers.size()));
+    if (n.weights_of.size() != n.layers.size())
+      fail("weights", fmt::format("{} entries for {} layers", n.weights_of.size(), n.layers.size()));
     std::map<int, size_t> first;
     for (size_t l = 0; l < n.layers.size(); ++l) {
       if (n.weights_of[l] < 0) fail("weights", "must not be negative", n.weights_of[l]);
       const auto [it, fresh] = first.emplace(n.weights_of[l], l);
-      if (!fresh && !(weights_shape(n.block(static_cast<std::int64_t>(it->second))) == weights_shape(n.block(static_cast<std::int64_t>(l)))))
+      if (!fresh && !(weights_shape(n.block(static_cast<std::int64_t>(it->second))) ==
+                      weights_shape(n.block(static_cast<std::int64_t>(l)))))
         fail("weights", fmt::format("layers {} and {} share weights but differ in shape", it->second, l));
     }
   }
 
   static BlockConfig weights_shape(BlockConfig b) {
     if (b.attention) b.attention->window = b.attention->chunk = b.attention->rope_dim = 0;
-    if (b.mlp && b.mlp->moe) b.mlp->moe->picks = 1, b.mlp->moe->noop_share = {0, 1}, b.mlp->moe->capacity.reset(), b.mlp->moe->capacity_rounding = Rounding::kFloor;
+    if (b.mlp && b.mlp->moe)
+      b.mlp->moe->picks = 1, b.mlp->moe->noop_share = {0, 1}, b.mlp->moe->capacity.reset(),
+      b.mlp->moe->capacity_rounding = Rounding::kFloor;
     if (b.route) {
       Route shape;
-      shape.router = b.route->router, shape.router_hidden = b.route->router_hidden, shape.router_bias = b.route->router_bias;
+      shape.router = b.route->router, shape.router_hidden = b.route->router_hidden,
+      shape.router_bias = b.route->router_bias;
       shape.predictor = b.route->predictor, shape.adapter = b.route->adapter;
       b.route = shape;
     }
@@ -181,8 +205,10 @@ class Checker {
     if (l.targets.empty()) fail("targets", "adapters need at least one target matrix");
     for (size_t i = 0; i < l.targets.size(); ++i) {
       if (std::find(known.begin(), known.end(), l.targets[i]) == known.end())
-        throw_input(fmt::format("unknown adapter target '{}'", l.targets[i]), {network_.source, 0, "targets"}, name_hint(l.targets[i], known));
-      if (std::find(l.targets.begin(), l.targets.begin() + static_cast<std::ptrdiff_t>(i), l.targets[i]) != l.targets.begin() + static_cast<std::ptrdiff_t>(i))
+        throw_input(fmt::format("unknown adapter target '{}'", l.targets[i]), {network_.source, 0, "targets"},
+                    name_hint(l.targets[i], known));
+      if (std::find(l.targets.begin(), l.targets.begin() + static_cast<std::ptrdiff_t>(i), l.targets[i]) !=
+          l.targets.begin() + static_cast<std::ptrdiff_t>(i))
         fail("targets", fmt::format("'{}' is listed twice", l.targets[i]));
     }
   }
@@ -206,21 +232,26 @@ void compact_kinds(Network& network) {
 }  // namespace
 
 bool Network::has_routes() const {
-  return std::any_of(layers.begin(), layers.end(), [&](int kind) { return kinds[static_cast<size_t>(kind)].route.has_value(); });
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](int kind) { return kinds[static_cast<size_t>(kind)].route.has_value(); });
 }
 
-void validate(const Network& network) { Checker(network).run(); }
+void validate(const Network& network) {
+  Checker(network).run();
+}
 
 Network with_routes(const Network& dense, std::int64_t every, const Route& route) {
   if (every < 1) throw_input(fmt::format("must be at least 1, not {}", every), {"", 0, "mod-every"});
   if (every > dense.layer_count())
-    throw_input(fmt::format("no block is routed: {} is more than the {} layers", every, dense.layer_count()), {"", 0, "mod-every"});
+    throw_input(fmt::format("no block is routed: {} is more than the {} layers", every, dense.layer_count()),
+                {"", 0, "mod-every"});
   Network twin = dense;
   for (std::int64_t l = 0; l < dense.layer_count(); ++l) {
     if (l % every != every - 1) continue;
     BlockConfig block = dense.block(l);
     if (block.route)
-      throw_input(fmt::format("layer {} of {} is routed already", l, dense.name), {"", 0, "mod-every"}, "start from the dense model");
+      throw_input(fmt::format("layer {} of {} is routed already", l, dense.name), {"", 0, "mod-every"},
+                  "start from the dense model");
     block.route = route;
     twin.layers[static_cast<size_t>(l)] = static_cast<int>(twin.kinds.size());
     twin.kinds.push_back(std::move(block));
@@ -242,7 +273,9 @@ Network dense_twin(const Network& network) {
 
 std::int64_t slots_of(const Route& route, std::int64_t length) {
   if (length < 0) throw_input(fmt::format("a sequence cannot have {} tokens", length));
-  const std::int64_t wanted = route.slots ? *route.slots : route.capacity ? route.capacity->of(length, route.rounding) : 0;
+  const std::int64_t wanted = route.slots      ? *route.slots
+                              : route.capacity ? route.capacity->of(length, route.rounding)
+                                               : 0;
   return std::min(length, std::max(route.min_slots, wanted));
 }
 

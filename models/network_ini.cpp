@@ -24,14 +24,19 @@ struct LayoutKey {
 };
 constexpr LayoutKey kLayout[] = {
     {"network", "layers", "integer", "the pattern's length", "L, number of blocks; required without pattern"},
-    {"network", "pattern", "words, N*word, N*(words)", "none", "the [block.NAME] of every layer, as in 17*(dense mod) dense"},
-    {"network", "weights", "numbers as a pattern", "none", "weight set of every layer; equal numbers share weights (recursion)"},
+    {"network", "pattern", "words, N*word, N*(words)", "none",
+     "the [block.NAME] of every layer, as in 17*(dense mod) dense"},
+    {"network", "weights", "numbers as a pattern", "none",
+     "weight set of every layer; equal numbers share weights (recursion)"},
     {"moe", "every", "integer", "1", "layer l (from 0) has experts iff l mod every = every - 1"},
     {"moe", "first_dense", "integer", "0", "layers at the start that keep the dense MLP"},
-    {"moe", "at", "list of layers and ranges", "none", "the layers with experts, as in 3, 5-9; excludes every, first_dense"},
-    {"route", "every", "integer", "one of every, at, capacities", "layer l (from 0) is routed iff l mod every = every - 1"},
+    {"moe", "at", "list of layers and ranges", "none",
+     "the layers with experts, as in 3, 5-9; excludes every, first_dense"},
+    {"route", "every", "integer", "one of every, at, capacities",
+     "layer l (from 0) is routed iff l mod every = every - 1"},
     {"route", "at", "list of layers and ranges", "one of every, at, capacities", "the routed layers, as in 1, 3, 5-9"},
-    {"route", "capacities", "fractions or - as a pattern", "one of every, at, capacities", "capacity of every layer; - is a full block"},
+    {"route", "capacities", "fractions or - as a pattern", "one of every, at, capacities",
+     "capacity of every layer; - is a full block"},
 };
 
 template <class T>
@@ -99,7 +104,8 @@ class Reader {
     else
       regular(section);
     if (const auto weights = section.find("weights"))
-      for (const std::string& word : words_of(*weights)) network_.weights_of.push_back(static_cast<int>(IniValue(word, weights->where()).integer(0, 1 << 20)));
+      for (const std::string& word : words_of(*weights))
+        network_.weights_of.push_back(static_cast<int>(IniValue(word, weights->where()).integer(0, 1 << 20)));
     if (const IniSection* lora = file_.find("lora")) {
       keys.clear();
       add_keys(keys, lora_rows());
@@ -130,14 +136,16 @@ class Reader {
     try {
       return finished(draft, network_);
     } catch (const Error& error) {
-      throw Error(error.kind(), error.message(), {network_.source, section.where().line, error.where().key}, error.hint());
+      throw Error(error.kind(), error.message(), {network_.source, section.where().line, error.where().key},
+                  error.hint());
     }
   }
 
   void general(const IniSection& section) {
     for (const char* other : {"moe", "route"})
       if (const IniSection* found = file_.find(other))
-        throw_input(fmt::format("[{}] has no meaning beside a pattern", other), found->where(), "write its keys in the [block.NAME] they belong to");
+        throw_input(fmt::format("[{}] has no meaning beside a pattern", other), found->where(),
+                    "write its keys in the [block.NAME] they belong to");
     std::vector<std::string> keys;
     add_keys(keys, block_rows()), add_keys(keys, mla_rows()), add_keys(keys, moe_rows()), add_keys(keys, route_rows());
     std::vector<std::string> names;
@@ -159,7 +167,8 @@ class Reader {
     for (const std::string& word : words_of(pattern)) {
       const auto found = std::find(names.begin(), names.end(), word);
       if (found == names.end())
-        pattern.fail(fmt::format("there is no [block.{}]", word.substr(0, 60)), names.empty() ? "describe each block in its own [block.NAME]" : name_hint(word, names));
+        pattern.fail(fmt::format("there is no [block.{}]", word.substr(0, 60)),
+                     names.empty() ? "describe each block in its own [block.NAME]" : name_hint(word, names));
       const auto index = static_cast<std::size_t>(found - names.begin());
       used[index] = true;
       network_.layers.push_back(static_cast<int>(index));
@@ -167,13 +176,15 @@ class Reader {
     for (std::size_t i = 0; i < used.size(); ++i)
       if (!used[i]) throw_input(fmt::format("[{}] is not in the pattern", sections[i]->name()), sections[i]->where());
     if (const auto layers = section.find("layers"))
-      if (layers->integer(1, 100000) != network_.layer_count()) layers->fail(fmt::format("the pattern has {} layers", network_.layer_count()));
+      if (layers->integer(1, 100000) != network_.layer_count())
+        layers->fail(fmt::format("the pattern has {} layers", network_.layer_count()));
   }
 
   void regular(const IniSection& section) {
     for (const IniSection& block : file_.sections())
       if (block.name().starts_with("block."))
-        throw_input(fmt::format("[{}] is used by nothing", block.name()), block.where(), "add pattern = ... to [network]");
+        throw_input(fmt::format("[{}] is used by nothing", block.name()), block.where(),
+                    "add pattern = ... to [network]");
     const std::int64_t layers = section.get("layers").integer(1, 100000);
     std::vector<BlockDraft> drafts(static_cast<std::size_t>(layers), base_);
     if (const IniSection* moe = file_.find("moe")) experts(*moe, drafts);
@@ -202,7 +213,8 @@ class Reader {
       at = layer_set(*list, layers);
     }
     for (std::int64_t l = 0; l < layers; ++l)
-      if (at ? at->count(l) > 0 : l >= first && l % every == every - 1) drafts[static_cast<std::size_t>(l)].moe = draft.moe;
+      if (at ? at->count(l) > 0 : l >= first && l % every == every - 1)
+        drafts[static_cast<std::size_t>(l)].moe = draft.moe;
   }
 
   void routes(const IniSection& section, std::vector<BlockDraft>& drafts) const {
@@ -214,11 +226,13 @@ class Reader {
     read_rows(section, route_rows(), draft);
     const auto layers = static_cast<std::int64_t>(drafts.size());
     if (section.has("every") + section.has("at") + section.has("capacities") != 1)
-      throw_input("[route] needs exactly one of every, at, capacities", section.where(), "every = 2 routes layers 1, 3, 5, ...");
+      throw_input("[route] needs exactly one of every, at, capacities", section.where(),
+                  "every = 2 routes layers 1, 3, 5, ...");
     if (const auto schedule = section.find("capacities")) {
       if (draft.route->capacity || draft.route->slots) schedule->fail("'capacities' excludes 'capacity' and 'slots'");
       const std::vector<std::string> words = words_of(*schedule);
-      if (words.size() != drafts.size()) schedule->fail(fmt::format("{} capacities for {} layers", words.size(), layers));
+      if (words.size() != drafts.size())
+        schedule->fail(fmt::format("{} capacities for {} layers", words.size(), layers));
       for (std::size_t l = 0; l < drafts.size(); ++l) {
         if (words[l] == "-") continue;
         drafts[l].route = draft.route;
@@ -299,7 +313,8 @@ std::string to_ini(const Network& network) {
     const std::string base = block_name(network.kinds[i]);
     names.push_back(used[i] == 0 ? "" : taken[base]++ == 0 ? base : fmt::format("{}{}", base, taken[base]));
   }
-  const bool simple = network.kinds.size() == 1 && !network.kinds[0].route && !(network.kinds[0].mlp && network.kinds[0].mlp->moe);
+  const bool simple =
+      network.kinds.size() == 1 && !network.kinds[0].route && !(network.kinds[0].mlp && network.kinds[0].mlp->moe);
 
   out += "[network]\n";
   const Network standard;

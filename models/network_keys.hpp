@@ -1,4 +1,5 @@
-// The keys of a network INI file: one row per key that reads, writes and documents it. Internal to models/network_ini.cpp.
+// The keys of a network INI file: one row per key that reads, writes and documents it. Internal to
+// models/network_ini.cpp.
 #pragma once
 
 #include <string>
@@ -12,10 +13,10 @@ namespace fathom {
 // A block as the file states it: what depends on other keys may still be open.
 struct BlockDraft {
   bool attention = true;
-  AttentionConfig att;      // kv_heads, head_dim: 0 = not stated
+  AttentionConfig att;         // kv_heads, head_dim: 0 = not stated
   std::int64_t rope_dim = -1;  // -1 = not stated
   std::optional<Mla> mla;
-  MlpConfig mlp;            // width 0 = none
+  MlpConfig mlp;  // width 0 = none
   std::optional<MoeConfig> moe;
   std::optional<Route> route;
   int norms = 2;
@@ -27,19 +28,19 @@ struct BlockDraft {
 template <class T>
 struct KeyRow {
   const char* key;
-  const char* values;
+  std::string values;
   const char* standard;
   const char* meaning;
   void (*read)(T&, const IniValue&);
   std::string (*write)(const T&);  // "" where the draft has no such group
 };
 
-const std::vector<KeyRow<Network>>& network_rows();    // [network]: the whole network
-const std::vector<KeyRow<BlockDraft>>& block_rows();   // [network] and [block.*]
-const std::vector<KeyRow<BlockDraft>>& mla_rows();     // [mla] and [block.*]
-const std::vector<KeyRow<BlockDraft>>& moe_rows();     // [moe] and [block.*]
-const std::vector<KeyRow<BlockDraft>>& route_rows();   // [route] and [block.*]
-const std::vector<KeyRow<Lora>>& lora_rows();          // [lora]
+const std::vector<KeyRow<Network>>& network_rows();   // [network]: the whole network
+const std::vector<KeyRow<BlockDraft>>& block_rows();  // [network] and [block.*]
+const std::vector<KeyRow<BlockDraft>>& mla_rows();    // [mla] and [block.*]
+const std::vector<KeyRow<BlockDraft>>& moe_rows();    // [moe] and [block.*]
+const std::vector<KeyRow<BlockDraft>>& route_rows();  // [route] and [block.*]
+const std::vector<KeyRow<Lora>>& lora_rows();         // [lora]
 
 // The block with every dependent value filled in.
 BlockConfig finished(const BlockDraft& draft, const Network& network);

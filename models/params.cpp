@@ -88,7 +88,8 @@ void count_attention(Tally& t, const Network& net, const AttentionConfig& a, Par
 void count_mlp(Tally& t, const Network& net, const MlpConfig& m, Part ffn, Part experts, Part router) {
   const std::int64_t h = net.width;
   const std::int64_t matrices = m.gated ? 3 : 2;
-  const std::int64_t bias_of_width = m.gated ? 2 : 1;  // up (and gate) biases have the FFN width, the down bias the model's
+  const std::int64_t bias_of_width =
+      m.gated ? 2 : 1;  // up (and gate) biases have the FFN width, the down bias the model's
   if (!m.moe) {
     t.matrix(ffn, product(matrices, h, m.width));
     if (m.bias) t.other(ffn, product(bias_of_width, m.width) + product(h));
@@ -119,7 +120,9 @@ void count_route(Tally& t, const Network& net, const Route& r) {
     t.matrix(Part::kRouter, product(h, r.router_hidden) + product(r.router_hidden));
     if (r.router_bias) t.other(Part::kRouter, product(r.router_hidden) + 1);
   }
-  if (r.predictor) t.matrix(Part::kPredictor, r.predictor->hidden == 0 ? product(h) : product(h, r.predictor->hidden) + product(r.predictor->hidden));
+  if (r.predictor)
+    t.matrix(Part::kPredictor,
+             r.predictor->hidden == 0 ? product(h) : product(h, r.predictor->hidden) + product(r.predictor->hidden));
   t.matrix(Part::kAdapter, product(2, h, r.adapter));
 }
 
@@ -144,7 +147,8 @@ void count_lora(Tally& t, const Network& net, const BlockConfig& b, const Lora& 
     }
     t.matrix(Part::kAdapter, checked_mul(checked_mul(static_cast<u128>(lora.rank), in + out), copies));
     if (b.mlp && b.mlp->moe && in_mlp)
-      t.idle_matrix(checked_mul(checked_mul(static_cast<u128>(lora.rank), in + out), copies - static_cast<u128>(std::min(b.mlp->moe->picks, b.mlp->moe->experts))));
+      t.idle_matrix(checked_mul(checked_mul(static_cast<u128>(lora.rank), in + out),
+                                copies - static_cast<u128>(std::min(b.mlp->moe->picks, b.mlp->moe->experts))));
   }
 }
 
@@ -170,7 +174,8 @@ ParameterCount count_parameters(const Network& network) {
   Tally t;
   const u128 table = product(network.table_rows(), network.width);
   t.table(Part::kEmbedding, table);
-  if (network.positions == PositionKind::kLearned) t.table(Part::kEmbedding, product(network.max_length, network.width));
+  if (network.positions == PositionKind::kLearned)
+    t.table(Part::kEmbedding, product(network.max_length, network.width));
   if (network.embedding_norm) t.other(Part::kNorm, product(norm_parameters(network)));
   // Layers of one kind are counted once and multiplied; of layers that share a weight set only the first counts.
   std::vector<std::int64_t> copies(network.kinds.size(), 0);
@@ -214,7 +219,9 @@ bool stores_selected(const BlockConfig& block) {
 
 // ceil(rows / page) without overflow.
 namespace {
-std::int64_t pages_of(std::int64_t rows, std::int64_t page) { return rows / page + (rows % page != 0); }
+std::int64_t pages_of(std::int64_t rows, std::int64_t page) {
+  return rows / page + (rows % page != 0);
+}
 }  // namespace
 
 std::optional<Fraction> kv_share(const BlockConfig& block) {
@@ -233,7 +240,9 @@ double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_
   for (std::int64_t l = 0; l < network.layer_count(); ++l) {
     const BlockConfig& block = network.block(l);
     const std::optional<Fraction> share = kv_share(block);
-    const double stored = share ? share->value() : static_cast<double>(slots_of(*block.route, length)) / static_cast<double>(std::max<std::int64_t>(1, length));
+    const double stored = share ? share->value()
+                                : static_cast<double>(slots_of(*block.route, length)) /
+                                      static_cast<double>(std::max<std::int64_t>(1, length));
     sum += stored * kv_token_bytes(block, kv).to_double();
   }
   return sum;
@@ -258,10 +267,12 @@ Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequenc
   return sum;
 }
 
-Bytes kv_bytes_of(const Network& network, std::span<const std::int64_t> rows, std::int64_t sequences, DType kv, std::int64_t page) {
+Bytes kv_bytes_of(const Network& network, std::span<const std::int64_t> rows, std::int64_t sequences, DType kv,
+                  std::int64_t page) {
   if (page < 1) throw_input(fmt::format("must be at least 1 row, not {}", page), {"", 0, "kv-page"});
   if (sequences < 0 || rows.size() != static_cast<size_t>(network.layer_count() * sequences))
-    throw_input(fmt::format("{} row counts for {} layers x {} sequences", rows.size(), network.layer_count(), sequences));
+    throw_input(
+        fmt::format("{} row counts for {} layers x {} sequences", rows.size(), network.layer_count(), sequences));
   Bytes sum;
   for (std::int64_t l = 0; l < network.layer_count(); ++l) {
     for (std::int64_t s = 0; s < sequences; ++s) {

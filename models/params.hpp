@@ -23,10 +23,10 @@ namespace fathom {
 
 struct ParameterCount {
   Params total;
-  Params active;             // total less the experts that a token does not visit; routed-depth blocks count in full
-  Params without_embeddings; // total less token table, learned positions and an untied head
+  Params active;              // total less the experts that a token does not visit; routed-depth blocks count in full
+  Params without_embeddings;  // total less token table, learned positions and an untied head
   Params active_without_embeddings;
-  Params matmul;             // weights of matrix products: no table gathers, gains, biases; the head once even where tied
+  Params matmul;  // weights of matrix products: no table gathers, gains, biases; the head once even where tied
   Params active_matmul;
   std::array<Params, kPartCount> by_part{};  // sums to total
 
@@ -39,27 +39,32 @@ ParameterCount count_parameters(const Network& network);
 // Parameters of one block (its own weight set), by part; for tables per layer.
 ParameterCount count_block_parameters(const Network& network, const BlockConfig& block);
 
-// Bytes one token adds to the cache of one layer that stores it: 2 m d w, or (c + d_r) w for latent attention; 0 without attention.
+// Bytes one token adds to the cache of one layer that stores it: 2 m d w, or (c + d_r) w for latent attention; 0
+// without attention.
 Bytes kv_token_bytes(const BlockConfig& block, DType kv);
 
-// The share of tokens this block stores: 1, or the declared capacity where only selected tokens supply K/V. Absent where the
-// block is routed by absolute slots, so that no share exists without a length.
+// The share of tokens this block stores: 1, or the declared capacity where only selected tokens supply K/V. Absent
+// where the block is routed by absolute slots, so that no share exists without a length.
 std::optional<Fraction> kv_share(const BlockConfig& block);
 
-// Bytes per token summed over the layers, with every layer storing the token ("all layers"): the figure of dense models.
+// Bytes per token summed over the layers, with every layer storing the token ("all layers"): the figure of dense
+// models.
 Bytes kv_bytes_per_token(const Network& network, DType kv);
 
 // The same in expectation, selected-only layers weighted by their share (slots: by slots / length).
 double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_t length);
 
-// Rows that one sequence of `length` tokens leaves in the cache of this block: all; min(length, W) or min(length, K) in window
-// and chunk layers; C of the declared capacity where only selected tokens are stored.
+// Rows that one sequence of `length` tokens leaves in the cache of this block: all; min(length, W) or min(length, K) in
+// window and chunk layers; C of the declared capacity where only selected tokens are stored.
 std::int64_t kv_rows(const BlockConfig& block, std::int64_t length);
 
-// Declared cache of `sequences` sequences of `length` tokens, rounded up to pages of `page` rows per sequence and layer.
+// Declared cache of `sequences` sequences of `length` tokens, rounded up to pages of `page` rows per sequence and
+// layer.
 Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page = 1);
 
-// Executed cache: rows[layer * sequences + sequence] rows are held. Throws Error(kInput) when the number of counts is wrong.
-Bytes kv_bytes_of(const Network& network, std::span<const std::int64_t> rows, std::int64_t sequences, DType kv, std::int64_t page = 1);
+// Executed cache: rows[layer * sequences + sequence] rows are held. Throws Error(kInput) when the number of counts is
+// wrong.
+Bytes kv_bytes_of(const Network& network, std::span<const std::int64_t> rows, std::int64_t sequences, DType kv,
+                  std::int64_t page = 1);
 
 }  // namespace fathom

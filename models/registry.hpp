@@ -1,7 +1,7 @@
 // Built-in networks, and what a MODEL argument may be: a built-in name, an INI file, or a Hugging Face config.json.
 //
-// The texts of models/networks/*.ini are compiled into the program, so it works from the build tree, after installation and
-// from any folder. A name wins over a file of the same name; "./NAME" means the file.
+// The texts of models/networks/*.ini are compiled into the program, so it works from the build tree, after installation
+// and from any folder. A name wins over a file of the same name; "./NAME" means the file.
 #pragma once
 
 #include <span>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/import/hf_config.hpp"
 #include "models/network.hpp"
 
 namespace fathom {
@@ -30,7 +31,8 @@ std::vector<NetworkEntry> list_networks();
 // Throws Error(kInput) with the nearest name when there is no such built-in.
 Network builtin_network(std::string_view name);
 
-// A built-in name, a file ending in .ini or .json (else told apart by its first character), or a folder that holds a config.json.
-Network load_network(const std::string& model);
+// A built-in name, a file ending in .ini or .json (else told apart by its first character), or a folder that holds a
+// config.json. `options` apply to Hugging Face files.
+Network load_network(const std::string& model, const HfOptions& options = {});
 
 }  // namespace fathom

@@ -10,16 +10,19 @@ namespace fathom {
 
 double hf_rope_base(HfReader& r, double standard) {
   // Newer files nest the base beside the scaling rule; scaling changes angles, not counts.
-  if (const JsonNode* nested = r.object("rope_parameters"); nested != nullptr && nested->find("rope_theta") != nullptr) {
+  if (const JsonNode* nested = r.object("rope_parameters");
+      nested != nullptr && nested->find("rope_theta") != nullptr) {
     std::vector<std::string> notes;
     const double inner = HfReader(*nested, r.file(), notes, "rope_parameters.").real_or({"rope_theta"}, standard);
-    if (r.has("rope_theta") && r.real_or({"rope_theta"}, standard) != inner) r.fail("rope_theta", "differs from rope_parameters.rope_theta", "keep one of the two");
+    if (r.has("rope_theta") && r.real_or({"rope_theta"}, standard) != inner)
+      r.fail("rope_theta", "differs from rope_parameters.rope_theta", "keep one of the two");
     return inner;
   }
   return r.real_or({"rope_theta"}, standard);
 }
 
-std::int64_t hf_common(HfReader& r, Network& n, bool tie_default, std::int64_t max_length_default, double rope_default) {
+std::int64_t hf_common(HfReader& r, Network& n, bool tie_default, std::int64_t max_length_default,
+                       double rope_default) {
   n.width = r.integer({"hidden_size"});
   n.vocab = r.integer({"vocab_size"});
   n.tied = r.boolean_or({"tie_word_embeddings"}, tie_default);
@@ -39,10 +42,12 @@ AttentionConfig hf_attention(HfReader& r, const Network& n, HfKvHeads kv_default
   if (kv_default == HfKvHeads::kEight) absent = 8;
   a.kv_heads = r.nullable({"num_key_value_heads"}, absent, a.heads);
   if (a.heads % a.kv_heads != 0)
-    r.fail("num_key_value_heads", fmt::format("{} query heads are no multiple of {} key/value heads", a.heads, a.kv_heads));
+    r.fail("num_key_value_heads",
+           fmt::format("{} query heads are no multiple of {} key/value heads", a.heads, a.kv_heads));
   const bool stated = r.has("head_dim") && !r.is_null("head_dim");
   if (!stated && head_dim_default == 0 && n.width % a.heads != 0)
-    r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads), "state head_dim");
+    r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads),
+           "state head_dim");
   const std::int64_t derived = head_dim_default != 0 ? head_dim_default : n.width / a.heads;
   a.head_dim = r.nullable({"head_dim"}, derived, derived);
   a.rope_dim = n.positions == PositionKind::kRope ? a.head_dim : 0;
@@ -51,9 +56,10 @@ AttentionConfig hf_attention(HfReader& r, const Network& n, HfKvHeads kv_default
 
 ActivationKind hf_activation(HfReader& r, HfReader::Names names, const std::string& standard) {
   static const std::vector<std::pair<std::string, ActivationKind>> known = {
-      {"silu", ActivationKind::kSilu},           {"swish", ActivationKind::kSilu},        {"gelu", ActivationKind::kGeluErf},
-      {"gelu_new", ActivationKind::kGeluTanh},   {"gelu_fast", ActivationKind::kGeluTanh}, {"gelu_pytorch_tanh", ActivationKind::kGeluTanh},
-      {"relu", ActivationKind::kRelu},           {"relu2", ActivationKind::kRelu2}};
+      {"silu", ActivationKind::kSilu},          {"swish", ActivationKind::kSilu},
+      {"gelu", ActivationKind::kGeluErf},       {"gelu_new", ActivationKind::kGeluTanh},
+      {"gelu_fast", ActivationKind::kGeluTanh}, {"gelu_pytorch_tanh", ActivationKind::kGeluTanh},
+      {"relu", ActivationKind::kRelu},          {"relu2", ActivationKind::kRelu2}};
   const std::string text = r.text_or(names, standard);
   std::vector<std::string> all;
   for (const auto& [name, kind] : known) {
@@ -86,7 +92,8 @@ std::vector<HfSpan> hf_spans(HfReader& r, std::int64_t layers, const std::functi
       else if (type == "chunked_attention")
         spans.push_back(HfSpan::kChunked);
       else
-        r.fail("layer_types", fmt::format("unknown layer type '{}'", json_excerpt(type)), "known: full_attention, sliding_attention, chunked_attention");
+        r.fail("layer_types", fmt::format("unknown layer type '{}'", json_excerpt(type)),
+               "known: full_attention, sliding_attention, chunked_attention");
     }
     return spans;
   }

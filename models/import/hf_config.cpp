@@ -11,7 +11,8 @@
 namespace fathom {
 namespace {
 
-// Composite files keep the language model in text_config; the vision part is not a decoder and is left out, with a note.
+// Composite files keep the language model in text_config; the vision part is not a decoder and is left out, with a
+// note.
 struct Composite {
   const char* model_type;
   const char* text_type;
@@ -27,11 +28,47 @@ const HfFamily* find_family(std::string_view model_type) {
 
 // Keys of training, generation and bookkeeping that no count depends on.
 void ignore_everywhere(HfReader& r) {
-  r.irrelevant({"architectures", "model_type", "_name_or_path", "name_or_path", "transformers_version", "auto_map", "torch_dtype", "dtype", "use_cache", "bos_token_id",
-                "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "cls_token_id", "mask_token_id", "initializer_range", "attention_dropout", "rope_scaling",
-                "rope_parameters", "pretraining_tp", "output_router_logits", "router_aux_loss_coef", "task_specific_params", "gradient_checkpointing", "output_attentions",
-                "output_hidden_states", "return_dict", "is_decoder", "is_encoder_decoder", "_attn_implementation", "attn_implementation", "unsloth_version", "id2label",
-                "label2id", "num_labels", "tokenizer_class", "chunk_size_feed_forward", "_attn_implementation_autoset", "attention_probs_dropout_prob", "hidden_dropout_prob",
+  r.irrelevant({"architectures",
+                "model_type",
+                "_name_or_path",
+                "name_or_path",
+                "transformers_version",
+                "auto_map",
+                "torch_dtype",
+                "dtype",
+                "use_cache",
+                "bos_token_id",
+                "eos_token_id",
+                "pad_token_id",
+                "sep_token_id",
+                "unk_token_id",
+                "cls_token_id",
+                "mask_token_id",
+                "initializer_range",
+                "attention_dropout",
+                "rope_scaling",
+                "rope_parameters",
+                "pretraining_tp",
+                "output_router_logits",
+                "router_aux_loss_coef",
+                "task_specific_params",
+                "gradient_checkpointing",
+                "output_attentions",
+                "output_hidden_states",
+                "return_dict",
+                "is_decoder",
+                "is_encoder_decoder",
+                "_attn_implementation",
+                "attn_implementation",
+                "unsloth_version",
+                "id2label",
+                "label2id",
+                "num_labels",
+                "tokenizer_class",
+                "chunk_size_feed_forward",
+                "_attn_implementation_autoset",
+                "attention_probs_dropout_prob",
+                "hidden_dropout_prob",
                 "_sliding_window_pattern"});
 }
 
@@ -44,7 +81,9 @@ void quantization(HfReader& r) {
   if (name != "fp8")
     r.fail("quantization_config", fmt::format("weights stored by '{}' have no width in this model", json_excerpt(name)),
            "remove quantization_config to count the network with unquantised weights");
-  r.note("quantization_config: weights are stored in fp8; bytes are counted in the element type of the run, so choose f8 for the stored width");
+  r.note(
+      "quantization_config: weights are stored in fp8; bytes are counted in the element type of the run, so choose f8 "
+      "for the stored width");
 }
 
 std::string default_name(const std::string& file) {
@@ -60,34 +99,43 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
   network.name = default_name(file);
   network.summary = "";
   HfReader outer(root, file, network.notes);
-  if (!outer.has("model_type")) outer.fail("model_type", "is missing; it names the family", "known: " + fmt::format("{}", fmt::join(hf_model_types(), ", ")));
+  if (!outer.has("model_type"))
+    outer.fail("model_type", "is missing; it names the family",
+               "known: " + fmt::format("{}", fmt::join(hf_model_types(), ", ")));
   const std::string type = outer.text_or({"model_type"}, "");
   quantization(outer);
 
-  const auto composite = std::find_if(std::begin(kComposites), std::end(kComposites), [&](const Composite& c) { return type == c.model_type; });
+  const auto composite = std::find_if(std::begin(kComposites), std::end(kComposites),
+                                      [&](const Composite& c) { return type == c.model_type; });
   if (composite != std::end(kComposites) && outer.has("text_config")) {
     const JsonNode* inner = outer.object("text_config");
     if (inner == nullptr) outer.fail("text_config", "is null");
     HfReader text(*inner, file, network.notes, "text_config.");
     const std::string inner_type = text.has("model_type") ? text.text_or({"model_type"}, "") : composite->text_type;
     if (inner_type != composite->text_type)
-      text.fail("model_type", fmt::format("is '{}' where {} needs '{}'", json_excerpt(inner_type), type, composite->text_type));
+      text.fail("model_type",
+                fmt::format("is '{}' where {} needs '{}'", json_excerpt(inner_type), type, composite->text_type));
     find_family(composite->text_type)->import(text, network, options);
     if (outer.has("tie_word_embeddings")) {
       const bool tied = outer.boolean_or({"tie_word_embeddings"}, network.tied);
-      if (text.has("tie_word_embeddings") && tied != network.tied) outer.fail("tie_word_embeddings", "differs from text_config.tie_word_embeddings");
+      if (text.has("tie_word_embeddings") && tied != network.tied)
+        outer.fail("tie_word_embeddings", "differs from text_config.tie_word_embeddings");
       network.tied = tied;
     }
     ignore_everywhere(text);
     text.finish(options.strict);
     for (const char* part : {"vision_config", "audio_config"})
-      if (outer.object(part) != nullptr) network.notes.push_back(fmt::format("left out: {} (only the text model is counted)", part));
-    outer.irrelevant({"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "vision_config", "audio_config", "image_token_id",
-                      "vision_feature_layer", "projector_hidden_act", "multimodal_projector_bias", "spatial_merge_size"});
+      if (outer.object(part) != nullptr)
+        network.notes.push_back(fmt::format("left out: {} (only the text model is counted)", part));
+    outer.irrelevant({"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "vision_config",
+                      "audio_config", "image_token_id", "vision_feature_layer", "projector_hidden_act",
+                      "multimodal_projector_bias", "spatial_merge_size"});
   } else {
     const std::string family_type = composite != std::end(kComposites) ? composite->text_type : type;
     const HfFamily* family = find_family(family_type);
-    if (family == nullptr) outer.fail("model_type", fmt::format("unknown family '{}'", json_excerpt(type)), "known: " + fmt::format("{}", fmt::join(hf_model_types(), ", ")));
+    if (family == nullptr)
+      outer.fail("model_type", fmt::format("unknown family '{}'", json_excerpt(type)),
+                 "known: " + fmt::format("{}", fmt::join(hf_model_types(), ", ")));
     family->import(outer, network, options);
   }
   ignore_everywhere(outer);
@@ -111,6 +159,8 @@ Network import_hf_config(std::string_view text, const std::string& file, const H
   return import_tree(parse_json_tree(text, file), file, options);
 }
 
-Network read_hf_config(const std::string& path, const HfOptions& options) { return import_tree(read_json_tree(path), path, options); }
+Network read_hf_config(const std::string& path, const HfOptions& options) {
+  return import_tree(read_json_tree(path), path, options);
+}
 
 }  // namespace fathom

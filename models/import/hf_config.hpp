@@ -1,7 +1,8 @@
 // Networks from Hugging Face config.json files, offline (SPEC_COUNT 12).
 //
-// `model_type` selects a family; each family states which keys it consumes, its documented defaults, and which keys change no count.
-// Everything else is listed in Network::notes ("ignored: ..."), as is every default used ("default: ...").
+// `model_type` selects a family; each family states which keys it consumes, its documented defaults, and which keys
+// change no count. Everything else is listed in Network::notes ("ignored: ..."), as is every default used ("default:
+// ...").
 #pragma once
 
 #include <string>

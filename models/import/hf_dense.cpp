@@ -33,7 +33,9 @@ void plain_llama(HfReader& r, Network& n, HfKvHeads kv_default, bool tie_default
   for (std::int64_t l = 0; l < layers; ++l) hf_push(n, block);
 }
 
-void llama(HfReader& r, Network& n, const HfOptions&) { plain_llama(r, n, HfKvHeads::kSameAsHeads, false); }
+void llama(HfReader& r, Network& n, const HfOptions&) {
+  plain_llama(r, n, HfKvHeads::kSameAsHeads, false);
+}
 
 void granite(HfReader& r, Network& n, const HfOptions&) {
   plain_llama(r, n, HfKvHeads::kSameAsHeads, false);
@@ -71,11 +73,16 @@ void qwen(HfReader& r, Network& n, bool third) {
   } else {
     r.irrelevant({"sliding_window", "max_window_layers"});  // present but switched off
   }
-  const auto spans = hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && l >= from ? HfSpan::kSliding : HfSpan::kFull; });
+  const auto spans =
+      hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && l >= from ? HfSpan::kSliding : HfSpan::kFull; });
   push_layers(n, block, spans, window_for(r, spans, window));
 }
-void qwen2(HfReader& r, Network& n, const HfOptions&) { qwen(r, n, false); }
-void qwen3(HfReader& r, Network& n, const HfOptions&) { qwen(r, n, true); }
+void qwen2(HfReader& r, Network& n, const HfOptions&) {
+  qwen(r, n, false);
+}
+void qwen3(HfReader& r, Network& n, const HfOptions&) {
+  qwen(r, n, true);
+}
 
 // Gemma: gated MLP although the activation is called gelu (the tanh form), heads of 256, tied.
 BlockConfig gemma_block(HfReader& r, const Network& n, std::int64_t mlp_width) {
@@ -86,7 +93,8 @@ BlockConfig gemma_block(HfReader& r, const Network& n, std::int64_t mlp_width) {
   block.mlp->width = mlp_width;
   block.mlp->gated = true;
   block.mlp->activation = ActivationKind::kGeluTanh;
-  r.irrelevant({"hidden_act", "hidden_activation", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"});
+  r.irrelevant({"hidden_act", "hidden_activation", "query_pre_attn_scalar", "attn_logit_softcapping",
+                "final_logit_softcapping", "use_bidirectional_attention"});
   return block;
 }
 
@@ -102,7 +110,8 @@ void gemma2(HfReader& r, Network& n, const HfOptions&) {
   block.norms = 4;
   const std::int64_t window = r.nullable({"sliding_window"}, 4096, 0);
   r.irrelevant({"sliding_window_size", "cache_implementation"});
-  const auto spans = hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && l % 2 == 0 ? HfSpan::kSliding : HfSpan::kFull; });
+  const auto spans =
+      hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && l % 2 == 0 ? HfSpan::kSliding : HfSpan::kFull; });
   push_layers(n, block, spans, window_for(r, spans, window));
 }
 
@@ -126,13 +135,16 @@ void gemma3(HfReader& r, Network& n, const HfOptions&) {
   block.mlp->width = r.integer_or({"intermediate_size"}, 9216);
   block.mlp->gated = true;
   block.norms = 4;
-  r.irrelevant({"hidden_act", "hidden_activation", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "rope_local_base_freq",
-                "cache_implementation", "use_bidirectional_attention"});
+  r.irrelevant({"hidden_act", "hidden_activation", "query_pre_attn_scalar", "attn_logit_softcapping",
+                "final_logit_softcapping", "rope_local_base_freq", "cache_implementation",
+                "use_bidirectional_attention"});
   const std::int64_t window = r.nullable({"sliding_window"}, 4096, 0);
   std::int64_t pattern = 6;
   if (r.has("sliding_window_pattern") || r.has("_sliding_window_pattern") || !r.has("layer_types"))
     pattern = r.integer_or({"sliding_window_pattern", "_sliding_window_pattern"}, 6);
-  const auto spans = hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && (l + 1) % pattern != 0 ? HfSpan::kSliding : HfSpan::kFull; });
+  const auto spans = hf_spans(r, layers, [&](std::int64_t l) {
+    return window > 0 && (l + 1) % pattern != 0 ? HfSpan::kSliding : HfSpan::kFull;
+  });
   push_layers(n, block, spans, window_for(r, spans, window));
 }
 
@@ -141,8 +153,10 @@ void phi3(HfReader& r, Network& n, const HfOptions&) {
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
   if (r.has("partial_rotary_factor"))
-    block.attention->rope_dim = static_cast<std::int64_t>(static_cast<double>(block.attention->head_dim) * r.real_or({"partial_rotary_factor"}, 1.0));
-  if (r.has("attention_bias") && r.boolean_or({"attention_bias"}, false)) r.fail("attention_bias", "this family has no biases");
+    block.attention->rope_dim = static_cast<std::int64_t>(static_cast<double>(block.attention->head_dim) *
+                                                          r.real_or({"partial_rotary_factor"}, 1.0));
+  if (r.has("attention_bias") && r.boolean_or({"attention_bias"}, false))
+    r.fail("attention_bias", "this family has no biases");
   block.mlp = hf_gated_mlp(r, r.integer({"intermediate_size"}));
   const std::int64_t window = r.nullable({"sliding_window"}, 0, 0);
   r.irrelevant({"embd_pdrop", "resid_pdrop", "original_max_position_embeddings"});
@@ -169,7 +183,8 @@ void olmo2(HfReader& r, Network& n, const HfOptions&) {
   for (std::int64_t l = 0; l < layers; ++l) hf_push(n, block);
 }
 
-// Cohere: attention and MLP in parallel behind one LayerNorm without bias. Cohere 2 adds windows; its full layers have no rotation.
+// Cohere: attention and MLP in parallel behind one LayerNorm without bias. Cohere 2 adds windows; its full layers have
+// no rotation.
 BlockConfig cohere_block(HfReader& r, Network& n) {
   n.norm = NormKind::kLayer;
   n.norm_bias = false;
@@ -180,7 +195,8 @@ BlockConfig cohere_block(HfReader& r, Network& n) {
   block.mlp = hf_gated_mlp(r, r.integer({"intermediate_size"}));
   block.parallel = true;
   block.parallel_norms = 1;
-  r.irrelevant({"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation", "position_embedding_type", "rms_norm_eps"});
+  r.irrelevant({"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation",
+                "position_embedding_type", "rms_norm_eps"});
   return block;
 }
 void cohere(HfReader& r, Network& n, const HfOptions&) {
@@ -193,13 +209,16 @@ void cohere(HfReader& r, Network& n, const HfOptions&) {
 void cohere2(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t layers = hf_common(r, n, true, 8192);
   BlockConfig block = cohere_block(r, n);
-  if (r.has("use_qk_norm") && r.boolean_or({"use_qk_norm"}, false)) r.fail("use_qk_norm", "this family has no query/key norm");
+  if (r.has("use_qk_norm") && r.boolean_or({"use_qk_norm"}, false))
+    r.fail("use_qk_norm", "this family has no query/key norm");
   r.irrelevant({"rotary_pct", "order_of_interleaved_layers"});
   const std::int64_t window = r.nullable({"sliding_window"}, 4096, 0);
   std::int64_t pattern = 4;
   if (r.has("sliding_window_pattern") || r.has("_sliding_window_pattern") || !r.has("layer_types"))
     pattern = r.integer_or({"sliding_window_pattern", "_sliding_window_pattern"}, 4);
-  const auto spans = hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && (l + 1) % pattern != 0 ? HfSpan::kSliding : HfSpan::kFull; });
+  const auto spans = hf_spans(r, layers, [&](std::int64_t l) {
+    return window > 0 && (l + 1) % pattern != 0 ? HfSpan::kSliding : HfSpan::kFull;
+  });
   window_for(r, spans, window);
   const std::int64_t rotated = block.attention->rope_dim;
   for (HfSpan span : spans) {
@@ -213,8 +232,9 @@ void cohere2(HfReader& r, Network& n, const HfOptions&) {
 
 const std::vector<HfFamily>& hf_dense_families() {
   static const std::vector<HfFamily> families = {
-      {"cohere", cohere}, {"cohere2", cohere2}, {"gemma", gemma},     {"gemma2", gemma2}, {"gemma3_text", gemma3}, {"granite", granite}, {"llama", llama},
-      {"mistral", mistral}, {"olmo", olmo},     {"olmo2", olmo2},     {"phi3", phi3},     {"qwen2", qwen2},        {"qwen3", qwen3},
+      {"cohere", cohere},   {"cohere2", cohere2}, {"gemma", gemma},     {"gemma2", gemma2}, {"gemma3_text", gemma3},
+      {"granite", granite}, {"llama", llama},     {"mistral", mistral}, {"olmo", olmo},     {"olmo2", olmo2},
+      {"phi3", phi3},       {"qwen2", qwen2},     {"qwen3", qwen3},
   };
   return families;
 }

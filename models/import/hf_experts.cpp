@@ -53,7 +53,8 @@ void qwen_moe(HfReader& r, Network& n, bool third) {
     moe.shared_gate = true;
   }
   const std::int64_t step = r.integer_or({"decoder_sparse_step"}, 1);
-  const std::vector<std::int64_t> dense_only = r.integers("mlp_only_layers", 0, layers - 1).value_or(std::vector<std::int64_t>{});
+  const std::vector<std::int64_t> dense_only =
+      r.integers("mlp_only_layers", 0, layers - 1).value_or(std::vector<std::int64_t>{});
   const ActivationKind activation = hf_activation(r, {"hidden_act"}, "silu");
   const bool sliding = r.has("use_sliding_window") && r.boolean_or({"use_sliding_window"}, false);
   std::int64_t window = 0;
@@ -79,14 +80,19 @@ void qwen_moe(HfReader& r, Network& n, bool third) {
       block.mlp->width = *dense_width, block.mlp->gated = true, block.mlp->activation = activation;
     }
     const HfSpan span = spans[static_cast<std::size_t>(l)];
-    if (span == HfSpan::kChunked || (span == HfSpan::kSliding && window == 0)) r.fail("layer_types", "sliding layers need use_sliding_window and sliding_window");
+    if (span == HfSpan::kChunked || (span == HfSpan::kSliding && window == 0))
+      r.fail("layer_types", "sliding layers need use_sliding_window and sliding_window");
     a.window = span == HfSpan::kSliding ? window : 0;
     hf_push(n, block);
   }
   r.irrelevant({"intermediate_size"});
 }
-void qwen2_moe(HfReader& r, Network& n, const HfOptions&) { qwen_moe(r, n, false); }
-void qwen3_moe(HfReader& r, Network& n, const HfOptions&) { qwen_moe(r, n, true); }
+void qwen2_moe(HfReader& r, Network& n, const HfOptions&) {
+  qwen_moe(r, n, false);
+}
+void qwen3_moe(HfReader& r, Network& n, const HfOptions&) {
+  qwen_moe(r, n, true);
+}
 
 void olmoe(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t layers = hf_common(r, n, false, 4096);
@@ -152,9 +158,11 @@ void gpt_oss(HfReader& r, Network& n, const HfOptions&) {
   block.mlp->bias = true;
   r.irrelevant({"swiglu_limit", "initial_context_length"});
   const std::int64_t window = r.nullable({"sliding_window"}, 128, 0);
-  const auto spans = hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && l % 2 == 0 ? HfSpan::kSliding : HfSpan::kFull; });
+  const auto spans =
+      hf_spans(r, layers, [&](std::int64_t l) { return window > 0 && l % 2 == 0 ? HfSpan::kSliding : HfSpan::kFull; });
   for (HfSpan span : spans) {
-    if (span == HfSpan::kChunked || (span == HfSpan::kSliding && window == 0)) r.fail("layer_types", "sliding layers need sliding_window");
+    if (span == HfSpan::kChunked || (span == HfSpan::kSliding && window == 0))
+      r.fail("layer_types", "sliding layers need sliding_window");
     a.window = span == HfSpan::kSliding ? window : 0;
     hf_push(n, block);
   }
@@ -174,7 +182,8 @@ void deepseek(HfReader& r, Network& n, const HfOptions& options, bool third) {
   mla.v_dim = r.integer_or({"v_head_dim"}, 128);
   a.head_dim = mla.nope_dim + mla.rope_dim;
   a.rope_dim = mla.rope_dim;
-  if (r.has("attention_bias") && r.boolean_or({"attention_bias"}, false)) r.fail("attention_bias", "latent attention with biases is not modelled");
+  if (r.has("attention_bias") && r.boolean_or({"attention_bias"}, false))
+    r.fail("attention_bias", "latent attention with biases is not modelled");
   MoeConfig moe;
   moe.experts = r.nullable({"n_routed_experts"}, std::nullopt, 0);
   if (moe.experts > 0) {
@@ -203,16 +212,22 @@ void deepseek(HfReader& r, Network& n, const HfOptions& options, bool third) {
     if (options.mtp)
       n.mtp = *modules;
     else if (*modules > 0)
-      r.note(fmt::format("left out: {} multi-token prediction module(s); not part of the counted model unless asked for", *modules));
+      r.note(fmt::format(
+          "left out: {} multi-token prediction module(s); not part of the counted model unless asked for", *modules));
   }
-  r.irrelevant({"intermediate_size", "num_key_value_heads", "head_dim", "qk_head_dim", "aux_loss_alpha", "seq_aux", "ep_size", "n_group", "topk_group", "topk_method",
-                "norm_topk_prob", "routed_scaling_factor", "scoring_func", "rope_interleave"});
+  r.irrelevant({"intermediate_size", "num_key_value_heads", "head_dim", "qk_head_dim", "aux_loss_alpha", "seq_aux",
+                "ep_size", "n_group", "topk_group", "topk_method", "norm_topk_prob", "routed_scaling_factor",
+                "scoring_func", "rope_interleave"});
 }
-void deepseek_v2(HfReader& r, Network& n, const HfOptions& o) { deepseek(r, n, o, false); }
-void deepseek_v3(HfReader& r, Network& n, const HfOptions& o) { deepseek(r, n, o, true); }
+void deepseek_v2(HfReader& r, Network& n, const HfOptions& o) {
+  deepseek(r, n, o, false);
+}
+void deepseek_v3(HfReader& r, Network& n, const HfOptions& o) {
+  deepseek(r, n, o, true);
+}
 
-// Experts at layers step-1, 2 step-1, ... or in moe_layers; every fourth layer attends to everything and has no rotation, the others
-// work in chunks.
+// Experts at layers step-1, 2 step-1, ... or in moe_layers; every fourth layer attends to everything and has no
+// rotation, the others work in chunks.
 void llama4(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t layers = hf_common(r, n, false, 131072, 500000);
   BlockConfig block;
@@ -234,15 +249,18 @@ void llama4(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t interval = r.has("no_rope_layer_interval") ? r.integer({"no_rope_layer_interval"}) : 4;
   const std::int64_t chunk = r.nullable({"attention_chunk_size"}, 8192, 0);
   const ActivationKind activation = hf_activation(r, {"hidden_act"}, "silu");
-  r.irrelevant({"floor_scale", "attn_scale", "attn_temperature_tuning", "router_jitter_noise", "for_llm_compression", "cache_implementation"});
+  r.irrelevant({"floor_scale", "attn_scale", "attn_temperature_tuning", "router_jitter_noise", "for_llm_compression",
+                "cache_implementation"});
   const auto rotates = [&](std::int64_t l) {
     return rotated && !rotated->empty() ? (*rotated)[static_cast<std::size_t>(l)] == 1 : (l + 1) % interval != 0;
   };
-  const auto spans = hf_spans(r, layers, [&](std::int64_t l) { return chunk > 0 && rotates(l) ? HfSpan::kChunked : HfSpan::kFull; });
+  const auto spans =
+      hf_spans(r, layers, [&](std::int64_t l) { return chunk > 0 && rotates(l) ? HfSpan::kChunked : HfSpan::kFull; });
   std::optional<std::int64_t> dense_width;
   const std::int64_t head_dim = a.head_dim;
   for (std::int64_t l = 0; l < layers; ++l) {
-    const bool experts = moe_layers ? std::find(moe_layers->begin(), moe_layers->end(), l) != moe_layers->end() : (l + 1) % step == 0;
+    const bool experts =
+        moe_layers ? std::find(moe_layers->begin(), moe_layers->end(), l) != moe_layers->end() : (l + 1) % step == 0;
     if (experts) {
       block.mlp = expert_mlp(moe, activation);
     } else {
@@ -251,7 +269,8 @@ void llama4(HfReader& r, Network& n, const HfOptions&) {
       block.mlp->width = *dense_width, block.mlp->gated = true, block.mlp->activation = activation;
     }
     const HfSpan span = spans[static_cast<std::size_t>(l)];
-    if (span == HfSpan::kSliding || (span == HfSpan::kChunked && chunk == 0)) r.fail("layer_types", "chunked layers need attention_chunk_size; sliding ones are unknown here");
+    if (span == HfSpan::kSliding || (span == HfSpan::kChunked && chunk == 0))
+      r.fail("layer_types", "chunked layers need attention_chunk_size; sliding ones are unknown here");
     a.chunk = span == HfSpan::kChunked ? chunk : 0;
     a.rope_dim = rotates(l) ? head_dim : 0;
     a.qk_norm = qk_norm && rotates(l);
@@ -265,8 +284,10 @@ void llama4(HfReader& r, Network& n, const HfOptions&) {
 
 const std::vector<HfFamily>& hf_expert_families() {
   static const std::vector<HfFamily> families = {
-      {"deepseek_v2", deepseek_v2}, {"deepseek_v3", deepseek_v3}, {"gpt_oss", gpt_oss},     {"granitemoe", granitemoe}, {"kimi_k2", deepseek_v3}, {"llama4_text", llama4}, {"phimoe", phimoe},
-      {"mixtral", mixtral},         {"olmoe", olmoe},             {"qwen2_moe", qwen2_moe}, {"qwen3_moe", qwen3_moe},
+      {"deepseek_v2", deepseek_v2}, {"deepseek_v3", deepseek_v3}, {"gpt_oss", gpt_oss},
+      {"granitemoe", granitemoe},   {"kimi_k2", deepseek_v3},     {"llama4_text", llama4},
+      {"phimoe", phimoe},           {"mixtral", mixtral},         {"olmoe", olmoe},
+      {"qwen2_moe", qwen2_moe},     {"qwen3_moe", qwen3_moe},
   };
   return families;
 }

@@ -37,28 +37,37 @@ void gpt2_like(HfReader& r, Network& n, bool bigcode) {
   BlockConfig block;
   AttentionConfig& a = block.attention.emplace();
   a.heads = a.kv_heads = r.integer({"n_head", "num_attention_heads"});
-  if (n.width % a.heads != 0) r.fail("n_head", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
+  if (n.width % a.heads != 0)
+    r.fail("n_head", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
   a.head_dim = n.width / a.heads;
   a.qkv_bias = a.out_bias = true;
   const std::int64_t width = r.nullable({"n_inner"}, 4 * n.width, 4 * n.width);
-  block.mlp = plain_mlp(width, hf_activation(r, {"activation_function"}, bigcode ? "gelu_pytorch_tanh" : "gelu_new"), true);
+  block.mlp =
+      plain_mlp(width, hf_activation(r, {"activation_function"}, bigcode ? "gelu_pytorch_tanh" : "gelu_new"), true);
   if (bigcode) {
     if (r.boolean_or({"multi_query"}, true)) a.kv_heads = 1;
-    r.irrelevant({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "max_batch_size", "max_sequence_length", "pad_key_length",
-                  "pre_allocate_kv_cache", "validate_runner_input"});
+    r.irrelevant({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner", "max_batch_size",
+                  "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache", "validate_runner_input"});
   }
-  if (r.has("add_cross_attention") && r.boolean_or({"add_cross_attention"}, false)) r.fail("add_cross_attention", "cross attention is not modelled");
-  r.irrelevant({"n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-                "summary_use_proj", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"});
+  if (r.has("add_cross_attention") && r.boolean_or({"add_cross_attention"}, false))
+    r.fail("add_cross_attention", "cross attention is not modelled");
+  r.irrelevant({"n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "summary_activation", "summary_first_dropout",
+                "summary_proj_to_labels", "summary_type", "summary_use_proj", "scale_attn_weights",
+                "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"});
   repeat(n, block, layers);
 }
 
-void gpt2(HfReader& r, Network& n, const HfOptions&) { gpt2_like(r, n, false); }
+void gpt2(HfReader& r, Network& n, const HfOptions&) {
+  gpt2_like(r, n, false);
+}
 // GPT-BigCode (StarCoder 1): GPT-2 with one key/value head.
-void gpt_bigcode(HfReader& r, Network& n, const HfOptions&) { gpt2_like(r, n, true); }
+void gpt_bigcode(HfReader& r, Network& n, const HfOptions&) {
+  gpt2_like(r, n, true);
+}
 
 // Globals of a rotary LayerNorm model.
-std::int64_t layer_norm_common(HfReader& r, Network& n, bool tie_default, HfReader::Names epsilon, HfReader::Names layers) {
+std::int64_t layer_norm_common(HfReader& r, Network& n, bool tie_default, HfReader::Names epsilon,
+                               HfReader::Names layers) {
   n.width = r.integer({"hidden_size", "n_embed"});
   n.vocab = r.integer({"vocab_size"});
   n.tied = r.boolean_or({"tie_word_embeddings"}, tie_default);
@@ -75,7 +84,8 @@ void gpt_neox(HfReader& r, Network& n, const HfOptions&) {
   BlockConfig block;
   AttentionConfig& a = block.attention.emplace();
   a.heads = a.kv_heads = r.integer({"num_attention_heads"});
-  if (n.width % a.heads != 0) r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
+  if (n.width % a.heads != 0)
+    r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
   a.head_dim = n.width / a.heads;
   a.rope_dim = partial_rotation(r, "rotary_pct", r.real_or({"rotary_pct"}, 0.25), a.head_dim);
   a.qkv_bias = a.out_bias = r.boolean_or({"attention_bias"}, true);
@@ -104,7 +114,8 @@ void falcon(HfReader& r, Network& n, const HfOptions&) {
   } else {
     a.kv_heads = r.nullable({"num_kv_heads", "n_head_kv"}, a.heads, a.heads);
   }
-  if (n.width % a.heads != 0) r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
+  if (n.width % a.heads != 0)
+    r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
   a.head_dim = n.width / a.heads;
   a.rope_dim = alibi ? 0 : a.head_dim;
   a.qkv_bias = a.out_bias = bias;
@@ -112,7 +123,8 @@ void falcon(HfReader& r, Network& n, const HfOptions&) {
   block.mlp = plain_mlp(width, hf_activation(r, {"activation"}, "gelu"), bias);
   block.parallel = grouped || r.boolean_or({"parallel_attn"}, true);
   r.irrelevant({"parallel_attn"});
-  if (block.parallel) block.parallel_norms = static_cast<int>(grouped ? r.nullable({"num_ln_in_parallel_attn"}, 2, 2, 1, 2) : 1);
+  if (block.parallel)
+    block.parallel_norms = static_cast<int>(grouped ? r.nullable({"num_ln_in_parallel_attn"}, 2, 2, 1, 2) : 1);
   r.irrelevant({"num_ln_in_parallel_attn", "hidden_dropout", "apply_residual_connection_post_layernorm", "ff_factor"});
   repeat(n, block, layers);
 }
@@ -126,7 +138,8 @@ void phi(HfReader& r, Network& n, const HfOptions&) {
   AttentionConfig& a = *block.attention;
   a.rope_dim = partial_rotation(r, "partial_rotary_factor", r.real_or({"partial_rotary_factor"}, 0.5), a.head_dim);
   a.qkv_bias = a.out_bias = true;
-  if (r.has("qk_layernorm") && r.boolean_or({"qk_layernorm"}, false)) r.fail("qk_layernorm", "query/key LayerNorms with biases are not modelled");
+  if (r.has("qk_layernorm") && r.boolean_or({"qk_layernorm"}, false))
+    r.fail("qk_layernorm", "query/key LayerNorms with biases are not modelled");
   block.mlp = plain_mlp(r.integer({"intermediate_size"}), hf_activation(r, {"hidden_act"}, "gelu_new"), true);
   block.parallel = true;
   block.parallel_norms = 1;
@@ -143,14 +156,16 @@ void starcoder2(HfReader& r, Network& n, const HfOptions&) {
   block.attention->qkv_bias = block.attention->out_bias = bias;
   block.mlp = plain_mlp(r.integer({"intermediate_size"}), hf_activation(r, {"hidden_act"}, "gelu_pytorch_tanh"), bias);
   block.attention->window = r.nullable({"sliding_window"}, 0, 0);
-  r.irrelevant({"residual_dropout", "embedding_dropout", "use_sliding_window", "max_window_layers", "mlp_type", "norm_type", "layer_norm_eps"});
+  r.irrelevant({"residual_dropout", "embedding_dropout", "use_sliding_window", "max_window_layers", "mlp_type",
+                "norm_type", "layer_norm_eps"});
   repeat(n, block, layers);
 }
 
 }  // namespace
 
 const std::vector<HfFamily>& hf_gpt_families() {
-  static const std::vector<HfFamily> families = {{"falcon", falcon}, {"gpt2", gpt2}, {"gpt_bigcode", gpt_bigcode}, {"gpt_neox", gpt_neox}, {"phi", phi}, {"starcoder2", starcoder2}};
+  static const std::vector<HfFamily> families = {{"falcon", falcon},     {"gpt2", gpt2}, {"gpt_bigcode", gpt_bigcode},
+                                                 {"gpt_neox", gpt_neox}, {"phi", phi},   {"starcoder2", starcoder2}};
   return families;
 }
 

@@ -20,7 +20,8 @@ bool equal(const JsonNode& a, const JsonNode& b) {
 HfReader::HfReader(const JsonNode& object, std::string file, std::vector<std::string>& notes, std::string prefix)
     : object_(object), file_(std::move(file)), notes_(notes), prefix_(std::move(prefix)) {
   if (object.kind != JsonNode::Kind::kObject)
-    throw_input(fmt::format("a configuration must be an object, this is {}", json_kind_name(object.kind)), {file_, object.line, prefix_});
+    throw_input(fmt::format("a configuration must be an object, this is {}", json_kind_name(object.kind)),
+                {file_, object.line, prefix_});
 }
 
 bool HfReader::is_null(const char* name) const {
@@ -64,7 +65,8 @@ void HfReader::used_default(Names names, const std::string& value) {
 }
 
 std::int64_t HfReader::to_integer(const char* name, const JsonNode& node, std::int64_t low, std::int64_t high) const {
-  if (node.kind != JsonNode::Kind::kInteger) fail(name, fmt::format("must be an integer, is {}", json_kind_name(node.kind)));
+  if (node.kind != JsonNode::Kind::kInteger)
+    fail(name, fmt::format("must be an integer, is {}", json_kind_name(node.kind)));
   std::int64_t value = 0;
   const char* const end = node.text.data() + node.text.size();
   const auto [stop, code] = std::from_chars(node.text.data(), end, value);
@@ -88,7 +90,8 @@ std::int64_t HfReader::integer_or(Names names, std::int64_t standard, std::int64
   return standard;
 }
 
-std::int64_t HfReader::nullable(Names names, std::optional<std::int64_t> absent, std::int64_t null, std::int64_t low, std::int64_t high) {
+std::int64_t HfReader::nullable(Names names, std::optional<std::int64_t> absent, std::int64_t null, std::int64_t low,
+                                std::int64_t high) {
   const char* found = nullptr;
   const JsonNode* node = find(names, &found);
   if (node == nullptr) {
@@ -113,7 +116,8 @@ bool HfReader::boolean_or(Names names, bool standard) {
     used_default(names, standard ? "true" : "false");
     return standard;
   }
-  if (node->kind != JsonNode::Kind::kBool) fail(found, fmt::format("must be true or false, is {}", json_kind_name(node->kind)));
+  if (node->kind != JsonNode::Kind::kBool)
+    fail(found, fmt::format("must be true or false, is {}", json_kind_name(node->kind)));
   return node->truth;
 }
 
@@ -129,7 +133,8 @@ double HfReader::real_or(Names names, double standard) {
   double value = 0;
   const char* const end = node->text.data() + node->text.size();
   const auto [stop, code] = std::from_chars(node->text.data(), end, value);
-  if (code != std::errc() || stop != end || !std::isfinite(value)) fail(found, fmt::format("{} is out of range", json_excerpt(node->text)));
+  if (code != std::errc() || stop != end || !std::isfinite(value))
+    fail(found, fmt::format("{} is out of range", json_excerpt(node->text)));
   return value;
 }
 
@@ -140,7 +145,8 @@ std::string HfReader::text_or(Names names, const std::string& standard) {
     used_default(names, standard);
     return standard;
   }
-  if (node->kind != JsonNode::Kind::kString) fail(found, fmt::format("must be a string, is {}", json_kind_name(node->kind)));
+  if (node->kind != JsonNode::Kind::kString)
+    fail(found, fmt::format("must be a string, is {}", json_kind_name(node->kind)));
   return node->text;
 }
 
@@ -148,7 +154,8 @@ std::optional<std::vector<std::int64_t>> HfReader::integers(const char* name, st
   const char* found = nullptr;
   const JsonNode* node = find({name}, &found);
   if (node == nullptr || node->kind == JsonNode::Kind::kNull) return std::nullopt;
-  if (node->kind != JsonNode::Kind::kArray) fail(name, fmt::format("must be a list of integers, is {}", json_kind_name(node->kind)));
+  if (node->kind != JsonNode::Kind::kArray)
+    fail(name, fmt::format("must be a list of integers, is {}", json_kind_name(node->kind)));
   std::vector<std::int64_t> values;
   for (const JsonNode& item : node->items) values.push_back(to_integer(name, item, low, high));
   return values;
@@ -158,10 +165,12 @@ std::optional<std::vector<std::string>> HfReader::strings(const char* name) {
   const char* found = nullptr;
   const JsonNode* node = find({name}, &found);
   if (node == nullptr || node->kind == JsonNode::Kind::kNull) return std::nullopt;
-  if (node->kind != JsonNode::Kind::kArray) fail(name, fmt::format("must be a list of strings, is {}", json_kind_name(node->kind)));
+  if (node->kind != JsonNode::Kind::kArray)
+    fail(name, fmt::format("must be a list of strings, is {}", json_kind_name(node->kind)));
   std::vector<std::string> values;
   for (const JsonNode& item : node->items) {
-    if (item.kind != JsonNode::Kind::kString) fail(name, fmt::format("must be a list of strings, holds {}", json_kind_name(item.kind)));
+    if (item.kind != JsonNode::Kind::kString)
+      fail(name, fmt::format("must be a list of strings, holds {}", json_kind_name(item.kind)));
     values.push_back(item.text);
   }
   return values;
@@ -171,7 +180,8 @@ const JsonNode* HfReader::object(const char* name) {
   const char* found = nullptr;
   const JsonNode* node = find({name}, &found);
   if (node == nullptr || node->kind == JsonNode::Kind::kNull) return nullptr;
-  if (node->kind != JsonNode::Kind::kObject) fail(name, fmt::format("must be an object, is {}", json_kind_name(node->kind)));
+  if (node->kind != JsonNode::Kind::kObject)
+    fail(name, fmt::format("must be an object, is {}", json_kind_name(node->kind)));
   return node;
 }
 

@@ -1,8 +1,8 @@
 // Reads one Hugging Face configuration object strictly (SPEC_COUNT 12, rules c to f).
 //
-// Every key is consumed by a getter, listed by the family as known and irrelevant, or reported as ignored by finish(). Absent and
-// null are different: a getter with a default uses it (and says so in the notes) only when the key is absent; nullable() takes both.
-// Several names of one quantity must agree.
+// Every key is consumed by a getter, listed by the family as known and irrelevant, or reported as ignored by finish().
+// Absent and null are different: a getter with a default uses it (and says so in the notes) only when the key is
+// absent; nullable() takes both. Several names of one quantity must agree.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class HfReader {
   // Integer with the family's documented default when absent; null is an error.
   std::int64_t integer_or(Names names, std::int64_t standard, std::int64_t low = 1, std::int64_t high = kMaxSize);
   // Integer whose null has a meaning of its own. `absent` nullopt: the key is required.
-  std::int64_t nullable(Names names, std::optional<std::int64_t> absent, std::int64_t null, std::int64_t low = 1, std::int64_t high = kMaxSize);
+  std::int64_t nullable(Names names, std::optional<std::int64_t> absent, std::int64_t null, std::int64_t low = 1,
+                        std::int64_t high = kMaxSize);
   // Absent or null: nullopt, without a note.
   std::optional<std::int64_t> maybe_integer(const char* name, std::int64_t low = 0, std::int64_t high = kMaxSize);
   bool boolean_or(Names names, bool standard);

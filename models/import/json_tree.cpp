@@ -63,8 +63,12 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     made.truth = value;
     return add(std::move(made));
   }
-  bool number_integer(number_integer_t value) override { return number(JsonNode::Kind::kInteger, std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return number(JsonNode::Kind::kInteger, std::to_string(value)); }
+  bool number_integer(number_integer_t value) override {
+    return number(JsonNode::Kind::kInteger, std::to_string(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return number(JsonNode::Kind::kInteger, std::to_string(value));
+  }
   bool number_float(number_float_t, const string_t& token) override { return number(JsonNode::Kind::kReal, token); }
   bool string(string_t& value) override {
     JsonNode made = node(JsonNode::Kind::kString);
@@ -106,11 +110,13 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
   JsonNode node(JsonNode::Kind kind) {
     if (++nodes_ > kMaxJsonNodes)
-      throw_input(fmt::format("more than {} values; this is no model configuration", kMaxJsonNodes), {file_, position_.token_line(), ""});
+      throw_input(fmt::format("more than {} values; this is no model configuration", kMaxJsonNodes),
+                  {file_, position_.token_line(), ""});
     JsonNode made;
     made.kind = kind;
     // A member stands on its key's line: that is what a reader looks for.
-    made.line = !stack_.empty() && stack_.back().node.kind == JsonNode::Kind::kObject ? stack_.back().key_line : position_.token_line();
+    made.line = !stack_.empty() && stack_.back().node.kind == JsonNode::Kind::kObject ? stack_.back().key_line
+                                                                                      : position_.token_line();
     return made;
   }
   bool number(JsonNode::Kind kind, std::string token) {
@@ -126,7 +132,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool push(JsonNode container) {
-    if (stack_.size() >= kMaxJsonDepth) throw_input(fmt::format("nested deeper than {} levels", kMaxJsonDepth), {file_, position_.token_line(), ""});
+    if (stack_.size() >= kMaxJsonDepth)
+      throw_input(fmt::format("nested deeper than {} levels", kMaxJsonDepth), {file_, position_.token_line(), ""});
     stack_.push_back({std::move(container), {}, 0});
     return true;
   }
@@ -153,13 +160,20 @@ const JsonNode* JsonNode::find(std::string_view name) const {
 
 std::string_view json_kind_name(JsonNode::Kind kind) {
   switch (kind) {
-    case JsonNode::Kind::kNull: return "null";
-    case JsonNode::Kind::kBool: return "a boolean";
-    case JsonNode::Kind::kInteger: return "an integer";
-    case JsonNode::Kind::kReal: return "a real number";
-    case JsonNode::Kind::kString: return "a string";
-    case JsonNode::Kind::kArray: return "a list";
-    case JsonNode::Kind::kObject: return "an object";
+    case JsonNode::Kind::kNull:
+      return "null";
+    case JsonNode::Kind::kBool:
+      return "a boolean";
+    case JsonNode::Kind::kInteger:
+      return "an integer";
+    case JsonNode::Kind::kReal:
+      return "a real number";
+    case JsonNode::Kind::kString:
+      return "a string";
+    case JsonNode::Kind::kArray:
+      return "a list";
+    case JsonNode::Kind::kObject:
+      return "an object";
   }
   return "?";
 }

@@ -1,7 +1,8 @@
 // A JSON file as a tree that knows its lines: what config.json files are read through.
 //
-// nlohmann's parser does the reading, by its event interface, in this one source file; its own tree keeps no line numbers, turns
-// large integers into doubles and takes duplicate keys silently. Numbers keep the text they were written with.
+// nlohmann's parser does the reading, by its event interface, in this one source file; its own tree keeps no line
+// numbers, turns large integers into doubles and takes duplicate keys silently. Numbers keep the text they were written
+// with.
 #pragma once
 
 #include <cstddef>

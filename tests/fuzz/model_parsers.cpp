@@ -1,5 +1,6 @@
-// Fuzzing of the network parsers on a fixed corpus: the presets and the Hugging Face files, damaged in reproducible ways. Whatever
-// the input, a parser returns a valid network or throws Error(kInput); no other exception, no crash. Each run is bounded by time.
+// Fuzzing of the network parsers on a fixed corpus: the presets and the Hugging Face files, damaged in reproducible
+// ways. Whatever the input, a parser returns a valid network or throws Error(kInput); no other exception, no crash.
+// Each run is bounded by time.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -34,27 +35,67 @@ std::vector<std::string> corpus(const std::string& folder, const std::string& ex
   return texts;
 }
 
-// One to four damages: flipped, dropped, doubled or swapped bytes, spliced pieces of another file, and tokens that parsers dislike.
+// One to four damages: flipped, dropped, doubled or swapped bytes, spliced pieces of another file, and tokens that
+// parsers dislike.
 std::string damaged(const std::vector<std::string>& texts, std::mt19937_64& random) {
-  static const char* const kTokens[] = {"0",    "-1",   "9223372036854775807", "9223372036854775808", "1e308", "1e999", "null", "nan",  "\"\"", "{}",   "[]", "[[[[", "true", "\xff\xfe",
-                                        "\0x",  "=",    "[network]",           "[block.a]",           "\n",    "#",     "100000*a", "1/0", "-0",  "0.1", "(", ")",    "*",    "window", "layer_types"};
-  const auto below = [&random](std::size_t n) { return static_cast<std::size_t>(random() % std::max<std::size_t>(1, n)); };
+  static const char* const kTokens[] = {"0",
+                                        "-1",
+                                        "9223372036854775807",
+                                        "9223372036854775808",
+                                        "1e308",
+                                        "1e999",
+                                        "null",
+                                        "nan",
+                                        "\"\"",
+                                        "{}",
+                                        "[]",
+                                        "[[[[",
+                                        "true",
+                                        "\xff\xfe",
+                                        "\0x",
+                                        "=",
+                                        "[network]",
+                                        "[block.a]",
+                                        "\n",
+                                        "#",
+                                        "100000*a",
+                                        "1/0",
+                                        "-0",
+                                        "0.1",
+                                        "(",
+                                        ")",
+                                        "*",
+                                        "window",
+                                        "layer_types"};
+  const auto below = [&random](std::size_t n) {
+    return static_cast<std::size_t>(random() % std::max<std::size_t>(1, n));
+  };
   std::string text = texts[below(texts.size())];
   for (std::size_t i = 0, count = 1 + below(4); i < count && !text.empty(); ++i) {
     const std::size_t at = below(text.size());
     const std::size_t length = std::min(text.size() - at, 1 + below(20));
     switch (below(7)) {
-      case 0: text[at] = static_cast<char>(random() & 0xff); break;
-      case 1: text.erase(at, length); break;
-      case 2: text.insert(at, text.substr(at, length)); break;
-      case 3: text.resize(at); break;
+      case 0:
+        text[at] = static_cast<char>(random() & 0xff);
+        break;
+      case 1:
+        text.erase(at, length);
+        break;
+      case 2:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 3:
+        text.resize(at);
+        break;
       case 4: {
         const std::string& other = texts[below(texts.size())];
         const std::size_t from = below(other.size());
         text.insert(at, other.substr(from, below(200)));
         break;
       }
-      case 5: text.replace(at, length, kTokens[below(std::size(kTokens))]); break;
+      case 5:
+        text.replace(at, length, kTokens[below(std::size(kTokens))]);
+        break;
       default: {
         // Replaces a whole number, the damage that gets deepest.
         const std::size_t digit = text.find_first_of("0123456789", at);
@@ -79,7 +120,8 @@ Outcome fuzz(const std::vector<std::string>& texts, std::uint64_t seed, int roun
   Outcome outcome;
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < rounds; ++i) {
-    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20)) break;  // slow machines and sanitizers do fewer
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20))
+      break;  // slow machines and sanitizers do fewer
     const std::string text = damaged(texts, random);
     try {
       const Network network = parser(text);

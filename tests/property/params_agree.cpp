@@ -1,4 +1,5 @@
-// Two independent counts of the same parameters: the closed counting of models/params and the weight tensors of the op list.
+// Two independent counts of the same parameters: the closed counting of models/params and the weight tensors of the op
+// list.
 #include <catch2/catch.hpp>
 
 #include <set>
@@ -23,7 +24,9 @@ u128 weights_in(const Workload& workload) {
       if (operand.tensor < 0) continue;
       const Tensor& tensor = workload.tensors()[static_cast<std::size_t>(operand.tensor)];
       if (tensor.role != Role::kWeight) continue;
-      const int index = tensor.scope == Scope::kGlobal ? 0 : tensor.scope == Scope::kWeights ? step.weights : step.layer;
+      const int index = tensor.scope == Scope::kGlobal    ? 0
+                        : tensor.scope == Scope::kWeights ? step.weights
+                                                          : step.layer;
       if (seen.insert({operand.tensor, index}).second) sum = checked_add(sum, product(tensor.rows, tensor.cols));
     }
   }
@@ -72,7 +75,8 @@ TEST_CASE("one optimizer step updates every parameter once", "[params]") {
     CAPTURE(entry.name);
     u128 updated = 0;
     for (const Instance& instance : workload->instances())
-      if (const auto* adamw = std::get_if<AdamW>(&workload->ops()[static_cast<std::size_t>(instance.op)].spec)) updated = checked_add(updated, product(adamw->params));
+      if (const auto* adamw = std::get_if<AdamW>(&workload->ops()[static_cast<std::size_t>(instance.op)].spec))
+        updated = checked_add(updated, product(adamw->params));
     CHECK(to_string(updated) == count_parameters(network).total.str());
     ++compared;
   }

@@ -1,4 +1,5 @@
-// Hugging Face configurations: one file per family, anchored by the published parameter counts, and the rules of SPEC_COUNT 12.
+// Hugging Face configurations: one file per family, anchored by the published parameter counts, and the rules of
+// SPEC_COUNT 12.
 #include "models/import/hf_config.hpp"
 
 #include <catch2/catch.hpp>
@@ -35,7 +36,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 Network import_small(const std::string& type, const std::string& keys, const HfOptions& options = {}) {
   return import_hf_config("{\"model_type\": \"" + type + "\",\n" + keys + "}", "config.json", options);
 }
-const char* const kTiny = R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)";
+const char* const kTiny =
+    R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)";
 
 // The key of the refusal, "" when it has none.
 std::string refused(const std::string& type, const std::string& keys) {
@@ -59,9 +61,11 @@ bool has_note(const Network& n, const std::string& start) {
 
 }  // namespace
 
-// Totals are those of the published checkpoints (tensor sizes summed, tied heads once). By hand, where the family has a trap:
-//   gemma-7b      n d = 4096 is not h = 3072: per layer 4 * 3072 * 4096 + 3 * 3072 * 24576 + 2 * 3072; table 256000 * 3072 once
-//   falcon-7b     one key/value head, one LayerNorm: h (h + 128) + h^2 + 8 h^2 + 2 h; the checkpoint's file also stores the tied head
+// Totals are those of the published checkpoints (tensor sizes summed, tied heads once). By hand, where the family has a
+// trap:
+//   gemma-7b      n d = 4096 is not h = 3072: per layer 4 * 3072 * 4096 + 3 * 3072 * 24576 + 2 * 3072; table 256000 *
+//   3072 once falcon-7b     one key/value head, one LayerNorm: h (h + 128) + h^2 + 8 h^2 + 2 h; the checkpoint's file
+//   also stores the tied head
 //                 (7 217 189 760 with it)
 //   olmo-7b       LayerNorms without parameters: 2 V h + 32 (4 h^2 + 3 h f)
 //   phi-2         biases everywhere, head too; one LayerNorm per block: 4 h^2 + 4 h + 8 h^2 + 5 h + 2 h
@@ -115,7 +119,8 @@ TEST_CASE("published parameter counts of every family", "[hf]") {
       {"phi-3.5-moe", 41873153344, 6640999744},
       {"kimi-k2", 1026408232448, 32861500928},
       {"mistral-small-3", 23572403200, 23572403200},
-      // 8 key/value heads of 64, two LayerNorms: 60 (8192 * (8192 + 2 * 512) + 8192^2 + 8 * 8192^2 + 4 * 8192) + 65024 * 8192 + 2 * 8192
+      // 8 key/value heads of 64, two LayerNorms: 60 (8192 * (8192 + 2 * 512) + 8192^2 + 8 * 8192^2 + 4 * 8192) + 65024
+      // * 8192 + 2 * 8192
       {"falcon-40b", 41303293952, 41303293952},
   };
   for (const Anchor& anchor : anchors) {
@@ -139,7 +144,9 @@ TEST_CASE("active parameters by hand", "[hf]") {
 }
 
 TEST_CASE("KV bytes per token of imported models, bf16", "[hf]") {
-  const auto kv = [](const char* file) { return kv_bytes_per_token(read_hf_config(kFolder + file + ".json"), DType::kBF16).str(); };
+  const auto kv = [](const char* file) {
+    return kv_bytes_per_token(read_hf_config(kFolder + file + ".json"), DType::kBF16).str();
+  };
   CHECK(kv("qwen3-4b") == "147456");  // 2 * 8 * 128 * 36 * 2; with h / n in place of d it would be 92 160
   CHECK(kv("deepseek-v3") == "70272");
   CHECK(kv("llama-3-8b") == "131072");
@@ -158,8 +165,11 @@ TEST_CASE("projections use head_dim, not width / heads", "[hf]") {
 }
 
 TEST_CASE("presets equal the imported configuration", "[hf]") {
-  const std::pair<const char*, const char*> pairs[] = {{"gpt2-124m", "gpt2"},          {"llama-2-7b", "llama-2-7b"},   {"llama-3-8b", "llama-3-8b"},
-                                                       {"mixtral-8x7b", "mixtral-8x7b"}, {"deepseek-v3", "deepseek-v3"}};
+  const std::pair<const char*, const char*> pairs[] = {{"gpt2-124m", "gpt2"},
+                                                       {"llama-2-7b", "llama-2-7b"},
+                                                       {"llama-3-8b", "llama-3-8b"},
+                                                       {"mixtral-8x7b", "mixtral-8x7b"},
+                                                       {"deepseek-v3", "deepseek-v3"}};
   for (const auto& [preset, file] : pairs) {
     CAPTURE(preset);
     const Network a = builtin_network(preset);
@@ -178,8 +188,9 @@ TEST_CASE("presets equal the imported configuration", "[hf]") {
 }
 
 TEST_CASE("every imported network is written and read back as it was", "[hf]") {
-  for (const char* file : {"command-r7b", "deepseek-v2-lite", "falcon-7b", "gemma-3-1b", "gpt-oss-20b", "gpt2", "llama-4-scout", "llama-4-maverick", "olmo-7b",
-                           "olmo-2-7b", "phi-2", "qwen2-moe-a2.7b", "starcoder2-3b", "starcoderbase", "phi-3.5-moe", "kimi-k2", "mistral-small-3"}) {
+  for (const char* file : {"command-r7b", "deepseek-v2-lite", "falcon-7b", "gemma-3-1b", "gpt-oss-20b", "gpt2",
+                           "llama-4-scout", "llama-4-maverick", "olmo-7b", "olmo-2-7b", "phi-2", "qwen2-moe-a2.7b",
+                           "starcoder2-3b", "starcoderbase", "phi-3.5-moe", "kimi-k2", "mistral-small-3"}) {
     CAPTURE(file);
     const Network n = read_hf_config(kFolder + file + std::string(".json"));
     const Network back = parse_network_ini(to_ini(n), "written.ini");
@@ -195,17 +206,22 @@ TEST_CASE("layers with experts", "[hf]") {
     for (std::int64_t l = 0; l < n.layer_count(); ++l) text += n.block(l).mlp->moe ? 'E' : '.';
     return text;
   };
-  const std::string qwen = R"("hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+  const std::string qwen =
+      R"("hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
     "vocab_size": 100, "num_experts": 4, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 64, )";
   // (l + 1) mod 2 = 0 among 25 layers: 12 of them; l mod 2 = 0 would give 13.
   const Network n = import_small("qwen2_moe", qwen + R"("num_hidden_layers": 25, "decoder_sparse_step": 2)");
   CHECK(moe_layers(n) == ".E.E.E.E.E.E.E.E.E.E.E.E.");
-  CHECK(moe_layers(import_small("qwen2_moe", qwen + R"("num_hidden_layers": 6, "decoder_sparse_step": 1, "mlp_only_layers": [0, 3])")) == ".EE.EE");
-  const std::string deepseek = R"("hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "num_attention_heads": 4, "vocab_size": 100, "kv_lora_rank": 16,
+  CHECK(moe_layers(import_small(
+            "qwen2_moe", qwen + R"("num_hidden_layers": 6, "decoder_sparse_step": 1, "mlp_only_layers": [0, 3])")) ==
+        ".EE.EE");
+  const std::string deepseek =
+      R"("hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "num_attention_heads": 4, "vocab_size": 100, "kv_lora_rank": 16,
     "q_lora_rank": null, "n_routed_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 6)";
   CHECK(moe_layers(import_small("deepseek_v2", deepseek)) == "EEEEEE");
   CHECK(moe_layers(import_small("deepseek_v3", deepseek)) == "...EEE");
-  CHECK(moe_layers(import_small("deepseek_v2", deepseek + R"(, "first_k_dense_replace": 1, "moe_layer_freq": 2)")) == "..E.E.");
+  CHECK(moe_layers(import_small("deepseek_v2", deepseek + R"(, "first_k_dense_replace": 1, "moe_layer_freq": 2)")) ==
+        "..E.E.");
   CHECK(moe_layers(read_hf_config(kFolder + "llama-4-maverick.json")).substr(0, 6) == ".E.E.E");
 }
 
@@ -226,19 +242,29 @@ TEST_CASE("windows, chunks and layers without rotation", "[hf]") {
   CHECK(spans(read_hf_config(kFolder + "command-r7b.json")) == "wwwnwwwnwwwn");
   CHECK(spans(read_hf_config(kFolder + "llama-4-scout.json")) == "cccncccncccn");
   const std::string tiny = std::string(kTiny) + R"(, "num_key_value_heads": 4)";
-  CHECK(spans(import_small("qwen2", tiny + R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)")) == "..ww");
+  CHECK(spans(import_small(
+            "qwen2", tiny + R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)")) == "..ww");
   CHECK(spans(import_small("mistral", tiny)) == "wwww");  // absent: 4096
   CHECK(spans(import_small("mistral", tiny + R"(, "sliding_window": null)")) == "....");
-  CHECK(spans(import_small("gemma2", tiny + R"(, "layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"])")) == "..w.");
+  CHECK(
+      spans(import_small(
+          "gemma2",
+          tiny + R"(, "layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"])")) ==
+      "..w.");
   // Qwen 2 MoE: even layers below max_window_layers, the opposite end.
-  CHECK(spans(import_small("qwen2_moe", tiny + R"(, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 64,
+  CHECK(
+      spans(import_small(
+          "qwen2_moe",
+          tiny +
+              R"(, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 64,
     "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 3)")) == "w.w.");
 }
 
 TEST_CASE("a window that is switched off changes nothing", "[hf]") {
   const std::string text = text_of("qwen2-7b");
   const Network with = import_hf_config(text, "config.json");
-  const Network without = import_hf_config(replaced(replaced(text, "\"sliding_window\": 131072,", ""), "\"use_sliding_window\": false,", ""), "config.json");
+  const Network without = import_hf_config(
+      replaced(replaced(text, "\"sliding_window\": 131072,", ""), "\"use_sliding_window\": false,", ""), "config.json");
   CHECK(with.kinds == without.kinds);
 }
 
@@ -252,20 +278,46 @@ TEST_CASE("absent, null and conflicting keys", "[hf]") {
   CHECK(refused("qwen2", tiny) == "num_key_value_heads");  // no documented default
   CHECK(refused("llama", tiny + R"(, "num_key_value_heads": 3)") == "num_key_value_heads");
   CHECK(refused("mistral", tiny) == "num_key_value_heads");  // absent means 8, which does not divide 4
-  CHECK(refused("llama", R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "vocab_size": 100)") == "num_attention_heads");
-  CHECK(refused("llama", R"("hidden_size": 65, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") == "num_attention_heads");
-  CHECK(refused("llama", R"("hidden_size": null, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") == "hidden_size");
-  CHECK(refused("llama", R"("hidden_size": 64.0, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") == "hidden_size");
-  CHECK(refused("llama", R"("hidden_size": -64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") == "hidden_size");
-  CHECK(refused("llama", R"("hidden_size": 99999999999999999999999, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
-        "hidden_size");
+  CHECK(refused("llama", R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "vocab_size": 100)") ==
+        "num_attention_heads");
+  CHECK(
+      refused(
+          "llama",
+          R"("hidden_size": 65, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
+      "num_attention_heads");
+  CHECK(
+      refused(
+          "llama",
+          R"("hidden_size": null, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
+      "hidden_size");
+  CHECK(
+      refused(
+          "llama",
+          R"("hidden_size": 64.0, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
+      "hidden_size");
+  CHECK(
+      refused(
+          "llama",
+          R"("hidden_size": -64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
+      "hidden_size");
+  CHECK(
+      refused(
+          "llama",
+          R"("hidden_size": 99999999999999999999999, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
+      "hidden_size");
   CHECK(refused("llama", tiny + R"(, "num_hidden_layers": 5)") == "num_hidden_layers");  // twice
   CHECK(refused("llama", tiny + R"(, "attention_bias": 1)") == "attention_bias");
   CHECK(refused("llama", tiny + R"(, "hidden_act": "silo")") == "hidden_act");
   CHECK(refused("mistral", tiny + R"(, "num_key_value_heads": 4, "sliding_window": 0)") == "sliding_window");
   CHECK(refused("gemma2", tiny + R"(, "num_key_value_heads": 4, "layer_types": ["full_attention"])") == "layer_types");
-  CHECK(refused("gemma2", tiny + R"(, "num_key_value_heads": 4, "layer_types": ["full_attention", "full_attention", "linear_attention", "full_attention"])") == "layer_types");
-  CHECK(refused("gpt2", R"("n_embd": 64, "hidden_size": 128, "n_layer": 2, "n_head": 4, "vocab_size": 100)") == "hidden_size");
+  CHECK(
+      refused(
+          "gemma2",
+          tiny +
+              R"(, "num_key_value_heads": 4, "layer_types": ["full_attention", "full_attention", "linear_attention", "full_attention"])") ==
+      "layer_types");
+  CHECK(refused("gpt2", R"("n_embd": 64, "hidden_size": 128, "n_layer": 2, "n_head": 4, "vocab_size": 100)") ==
+        "hidden_size");
   CHECK(refused("llama", tiny + R"(, "quantization_config": {"quant_method": "gptq"})") == "quantization_config");
   CHECK(refused("lama", tiny) == "model_type");
 }
@@ -276,7 +328,8 @@ TEST_CASE("unknown keys are listed, or refused when strict", "[hf]") {
   CHECK(has_note(n, "ignored: unknown key 'brand_new_key' (line 3)"));
   CHECK_THROWS_AS(import_small("llama", keys, HfOptions{true, false}), Error);
   CHECK_NOTHROW(import_small("llama", kTiny, HfOptions{true, false}));
-  for (const char* file : {"llama-3-8b", "mistral-7b", "qwen2-7b", "gpt2", "deepseek-v3", "gemma-7b", "falcon-7b", "phi-2"})
+  for (const char* file :
+       {"llama-3-8b", "mistral-7b", "qwen2-7b", "gpt2", "deepseek-v3", "gemma-7b", "falcon-7b", "phi-2"})
     CHECK_NOTHROW(import_hf_config(text_of(file), file, HfOptions{true, false}));
 }
 

@@ -24,7 +24,8 @@ Network small(int layers) {
   n.width = 8, n.vocab = 16;
   BlockConfig block;
   block.attention.emplace();
-  block.attention->heads = 2, block.attention->kv_heads = 2, block.attention->head_dim = 4, block.attention->rope_dim = 4;
+  block.attention->heads = 2, block.attention->kv_heads = 2, block.attention->head_dim = 4,
+  block.attention->rope_dim = 4;
   block.mlp.emplace();
   block.mlp->width = 32;
   n.kinds = {block};
@@ -121,13 +122,18 @@ TEST_CASE("contradictions are refused with the key and the layer", "[network]") 
   refused([](Network& n) { n.kinds[1].parallel = true, n.kinds[1].norms = 4; }, "parallel");
   refused([](Network& n) { n.positions = PositionKind::kLearned; }, "max_length");
   refused([](Network& n) { n.weights_of = {0, 1, 0}; }, "weights");
-  refused([](Network& n) { n.weights_of = {0, 0, 1, 2}; }, "weights");  // a full and a routed block differ by the router
+  refused(
+      [](Network& n) {
+        n.weights_of = {0, 0, 1, 2};
+      },
+      "weights");  // a full and a routed block differ by the router
   refused([](Network& n) { n.lora = Lora{8, {"q", "q"}}; }, "targets");
   refused([](Network& n) { n.rope_base = std::numeric_limits<double>::quiet_NaN(); }, "rope_base");
   refused([](Network& n) { n.kinds[0].mlp->moe = MoeConfig{.experts = 4, .picks = 5, .width = 8}; }, "picks");
 }
 
-// By hand: table 16*8 = 128, block 4*64 + 2*8*32 + 2*8 = 784, final norm 8; the router of each of two routed blocks has 8.
+// By hand: table 16*8 = 128, block 4*64 + 2*8*32 + 2*8 = 784, final norm 8; the router of each of two routed blocks
+// has 8.
 TEST_CASE("routes add their router and predictor, sharing removes copies", "[params]") {
   Network n = small(4);
   CHECK(count_parameters(n).total == Params(128 + 4 * 784 + 8));
@@ -156,7 +162,8 @@ TEST_CASE("routes add their router and predictor, sharing removes copies", "[par
 
 TEST_CASE("parameters by part add up to the total", "[params]") {
   Network n = small(3);
-  n.kinds[0].mlp->moe = MoeConfig{.experts = 4, .picks = 2, .width = 16, .shared = 1, .shared_width = 24, .shared_gate = true, .router_bias = true};
+  n.kinds[0].mlp->moe = MoeConfig{
+      .experts = 4, .picks = 2, .width = 16, .shared = 1, .shared_width = 24, .shared_gate = true, .router_bias = true};
   n.kinds[0].mlp->gated = n.kinds[0].mlp->bias = true;
   n.lora = Lora{2, {"q", "up"}};
   n.tied = false, n.head_bias = true, n.mtp = 1;
@@ -164,8 +171,8 @@ TEST_CASE("parameters by part add up to the total", "[params]") {
   Params sum;
   for (const Params& part : count.by_part) sum += part;
   CHECK(sum == count.total);
-  // Idle per layer: 2 experts of 3*8*16 weights + 2*16 + 8 biases, and their "up" adapters of 2*(8+16); three layers and one module.
-  // The module's copy carries no adapters.
+  // Idle per layer: 2 experts of 3*8*16 weights + 2*16 + 8 biases, and their "up" adapters of 2*(8+16); three layers
+  // and one module. The module's copy carries no adapters.
   CHECK(count.total - count.active == Params(4 * 2 * (384 + 40) + 3 * 2 * 48));
 }
 
@@ -197,7 +204,8 @@ TEST_CASE("KV rows and bytes by policy, window, chunk and page", "[params]") {
 TEST_CASE("KV saving of routed depth", "[params]") {
   const auto share = [](std::int64_t every, Fraction capacity) {
     const Network n = small(8);
-    return expected_kv_bytes_per_token(with_routes(n, every, routed(capacity)), DType::kBF16, 2048) / kv_bytes_per_token(n, DType::kBF16).to_double();
+    return expected_kv_bytes_per_token(with_routes(n, every, routed(capacity)), DType::kBF16, 2048) /
+           kv_bytes_per_token(n, DType::kBF16).to_double();
   };
   CHECK(1 - share(2, {1, 8}) == Approx(0.4375));
   CHECK(1 - share(2, {1, 5}) == Approx(0.40));

@@ -75,7 +75,8 @@ TEST_CASE("layer patterns expand and shorten", "[ini]") {
   CHECK(parse_layer_pattern("(a) 3*1") == Words{"a", "1", "1", "1"});
   CHECK(parse_layer_pattern("- 1/2 12.5%") == Words{"-", "1/2", "12.5%"});
   CHECK(parse_layer_pattern("17*(dense mod) dense").size() == 35);
-  for (const char* bad : {"", "()", "0*a", "2*", "*a", "(a", "a)", "x*a", "2*3*a", "100001*a", "400*(400*a)", "((((((((((((((((((a))))))))))))))))))"}) {
+  for (const char* bad : {"", "()", "0*a", "2*", "*a", "(a", "a)", "x*a", "2*3*a", "100001*a", "400*(400*a)",
+                          "((((((((((((((((((a))))))))))))))))))"}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(parse_layer_pattern(bad), Error);
   }
@@ -103,19 +104,25 @@ TEST_CASE("the short form", "[ini]") {
   const Network schedule = parse_network_ini(kHead + "layers = 4\n[route]\ncapacities = - 1/2 2*25%\n", "t.ini");
   CHECK(routes_of(schedule) == ".rrr");
   CHECK(*schedule.block(2).route->capacity == Fraction{1, 4});
-  const Network moe = parse_network_ini(kHead + "layers = 4\n[moe]\nfirst_dense = 1\nexperts = 4\npicks = 2\nexpert_width = 32\nshared_experts = 1\n", "t.ini");
+  const Network moe = parse_network_ini(
+      kHead + "layers = 4\n[moe]\nfirst_dense = 1\nexperts = 4\npicks = 2\nexpert_width = 32\nshared_experts = 1\n",
+      "t.ini");
   CHECK_FALSE(moe.block(0).mlp->moe);
   CHECK(moe.block(0).mlp->width == 128);
   CHECK(moe.block(1).mlp->width == 0);
   CHECK(moe.block(3).mlp->moe->shared_width == 32);
-  CHECK(parse_network_ini("[network]\nwidth = 64\nvocab = 9\nheads = 4\nmlp = 8\nlayers = 1\n", "folder/some.ini").name == "some");
+  CHECK(
+      parse_network_ini("[network]\nwidth = 64\nvocab = 9\nheads = 4\nmlp = 8\nlayers = 1\n", "folder/some.ini").name ==
+      "some");
 }
 
 TEST_CASE("the general form: blocks inherit from [network]", "[ini]") {
-  const Network n = parse_network_ini(
-      kHead + "window = 16\npattern = 2*(local mod) local\n[block.local]\n[block.mod]\nwindow = none\nheads = 8\nhead_dim = 8\nkv_heads = 2\nslots = 5\ngate = tanh\ngate_alpha = 0.2\n"
-              "gate_beta = 1\n[lora]\nrank = 4\ntargets = q, v\n",
-      "t.ini");
+  const Network n =
+      parse_network_ini(kHead +
+                            "window = 16\npattern = 2*(local mod) local\n[block.local]\n[block.mod]\nwindow = "
+                            "none\nheads = 8\nhead_dim = 8\nkv_heads = 2\nslots = 5\ngate = tanh\ngate_alpha = 0.2\n"
+                            "gate_beta = 1\n[lora]\nrank = 4\ntargets = q, v\n",
+                        "t.ini");
   CHECK(routes_of(n) == ".r.r.");
   CHECK(n.block(0).attention->window == 16);
   CHECK(n.block(1).attention->window == 0);
@@ -191,10 +198,13 @@ TEST_CASE("built-in networks: names, summaries, files, round trips", "[registry]
 
 TEST_CASE("parameters of the presets (table of DECISIONS, oracles of SPEC_COUNT)", "[registry]") {
   const std::pair<const char*, std::uint64_t> expected[] = {
-      {"dense-60m", 54274752},    {"mod-60m", 54277056},    {"dense-120m", 109529856},  {"mod-120m", 109534464},  {"dense-220m", 202113408},
-      {"mod-220m", 202121472},    {"dense-425m", 394901760}, {"mod-425m", 394913280},   {"dense-820m", 757019136}, {"mod-820m", 757037568},
-      {"dense-1.4b", 1172924416}, {"mod-1.4b", 1172946944}, {"dense-3b", 2755965440},   {"mod-3b", 2756008960},   {"gpt2-124m", 124439808},
-      {"llama-2-7b", 6738415616}, {"llama-3-8b", 8030261248}, {"mixtral-8x7b", 46702792704}, {"deepseek-v3", 671026419200}};
+      {"dense-60m", 54274752},      {"mod-60m", 54277056},      {"dense-120m", 109529856},
+      {"mod-120m", 109534464},      {"dense-220m", 202113408},  {"mod-220m", 202121472},
+      {"dense-425m", 394901760},    {"mod-425m", 394913280},    {"dense-820m", 757019136},
+      {"mod-820m", 757037568},      {"dense-1.4b", 1172924416}, {"mod-1.4b", 1172946944},
+      {"dense-3b", 2755965440},     {"mod-3b", 2756008960},     {"gpt2-124m", 124439808},
+      {"llama-2-7b", 6738415616},   {"llama-3-8b", 8030261248}, {"mixtral-8x7b", 46702792704},
+      {"deepseek-v3", 671026419200}};
   for (const auto& [name, total] : expected) {
     CAPTURE(name);
     CHECK(count_parameters(builtin_network(name)).total.str() == std::to_string(total));
@@ -221,16 +231,22 @@ TEST_CASE("matmul weights of the oracles: half their FLOPs per token without the
 }
 
 TEST_CASE("KV bytes per token of the oracles, bf16", "[registry]") {
-  const std::pair<const char*, std::uint64_t> expected[] = {
-      {"gpt2-124m", 36864}, {"llama-2-7b", 524288}, {"llama-3-8b", 131072}, {"mixtral-8x7b", 131072}, {"deepseek-v3", 70272}};
-  for (const auto& [name, bytes] : expected) CHECK(kv_bytes_per_token(builtin_network(name), DType::kBF16).str() == std::to_string(bytes));
-  // Public cases of SPEC_COUNT 15: Llama-3-8B at 4096 tokens, one layer at 2048; Llama-2-7B at 4096 and Llama-3-8B at 8192 tokens.
+  const std::pair<const char*, std::uint64_t> expected[] = {{"gpt2-124m", 36864},
+                                                            {"llama-2-7b", 524288},
+                                                            {"llama-3-8b", 131072},
+                                                            {"mixtral-8x7b", 131072},
+                                                            {"deepseek-v3", 70272}};
+  for (const auto& [name, bytes] : expected)
+    CHECK(kv_bytes_per_token(builtin_network(name), DType::kBF16).str() == std::to_string(bytes));
+  // Public cases of SPEC_COUNT 15: Llama-3-8B at 4096 tokens, one layer at 2048; Llama-2-7B at 4096 and Llama-3-8B at
+  // 8192 tokens.
   const Network llama3 = builtin_network("llama-3-8b");
   CHECK(kv_bytes(llama3, 4096, 1, DType::kBF16) == Bytes(536870912));
   CHECK(kv_token_bytes(llama3.block(0), DType::kBF16) * 2048 == Bytes(8388608));
   CHECK(kv_bytes(builtin_network("llama-2-7b"), 4096, 1, DType::kBF16) == Bytes(std::uint64_t{2} << 30));
   CHECK(kv_bytes(llama3, 8192, 1, DType::kBF16) == Bytes(std::uint64_t{1} << 30));
-  CHECK(kv_bytes(dense_twin(builtin_network("demo-8x12")), 12, 1, DType::kF32) == kv_bytes(builtin_network("demo-8x12"), 12, 1, DType::kF32));
+  CHECK(kv_bytes(dense_twin(builtin_network("demo-8x12")), 12, 1, DType::kF32) ==
+        kv_bytes(builtin_network("demo-8x12"), 12, 1, DType::kF32));
 }
 
 TEST_CASE("LoRA adapters of SPEC_COUNT 6", "[registry]") {
@@ -265,8 +281,10 @@ TEST_CASE("MODEL arguments", "[registry]") {
 
   const std::filesystem::path folder = std::filesystem::path(FATHOM_BINARY_DIR) / "model_argument";
   std::filesystem::create_directories(folder);
-  std::filesystem::copy_file(source + "/tests/data/hf/llama-3-8b.json", folder / "config.json", std::filesystem::copy_options::overwrite_existing);
-  std::filesystem::copy_file(source + "/tests/data/hf/llama-3-8b.json", folder / "unnamed", std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(source + "/tests/data/hf/llama-3-8b.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(source + "/tests/data/hf/llama-3-8b.json", folder / "unnamed",
+                             std::filesystem::copy_options::overwrite_existing);
   CHECK(load_network(folder.string()).name == "model_argument");
   CHECK(load_network((folder / "unnamed").string()).vocab == 128256);
 }
