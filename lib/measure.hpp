@@ -1,0 +1,130 @@
+// How a bound workload is timed: raw end-to-end passes, and every op in place between two runs of a same-class reference
+// (NOTES_CPU 4, DECISIONS "Definitions").
+//
+// A shared machine drifts by tens of per cent within seconds. A raw median measures that drift; the ratio of an op to a reference
+// kernel of its own class that ran just before and just after does not. So an op's time is median(t / r) times the nominal
+// reference time (p25 of all reference samples of that class), and raw figures stand beside it. Several workloads are measured
+// together, their passes interleaved, so that a pair is compared under the same weather.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/backend.hpp"
+
+namespace fathom {
+
+// Seconds since some fixed moment. The fake backend's clock advances by predicted times, so its results are exact.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual double now() = 0;
+};
+// The system's monotonic clock.
+Clock& system_clock();
+
+// Facts about the machine around a measurement, by name: probes ("state_flops"), "foreign_cpu", "steal". Implemented where the
+// operating system may be asked (kernels/cpu, tools).
+class MachineObserver {
+ public:
+  virtual ~MachineObserver() = default;
+  // Figures since the previous call (foreign CPU use, steal) or now (probes).
+  virtual std::map<std::string, double> observe() = 0;
+};
+
+struct MeasureProgress {
+  double seconds = 0;   // elapsed
+  double share = 0;     // 0 to 1 of the estimated whole
+  int round = 0;
+  std::string stage;    // "warm-up", "end to end", "op by op"
+};
+
+struct MeasureOptions {
+  double seconds = 20;           // budget for everything; the first rounds run whatever it says
+  int min_rounds = 5;            // of raw passes, and of bracketed passes
+  int max_rounds = 200;
+  int warmup = 1;                // passes that are discarded
+  double target_spread = 0.01;   // stop when the A/A spread of every step is below this (and min_rounds are done)
+  bool bracketed = true;         // false: only raw end-to-end passes
+  double raw_share = 0.3;        // of the budget for end-to-end passes
+  double too_short = 20e-6;      // below: batched where legitimate, else marked
+  double batch_target = 40e-6;
+  std::int64_t batch_bytes = 32 << 10;  // an op may be repeated in place iff idempotent and its operands stay in the innermost cache anyway
+  std::function<void(const MeasureProgress&)> progress;  // may be empty
+  std::function<bool()> interrupted;                     // true: stop after the current pass
+};
+
+struct Samples {
+  std::vector<double> values;    // in the order taken
+  double quantile(double q) const;   // linear between order statistics; 0 when empty
+  double median() const { return quantile(0.5); }
+  double mean() const;
+  double min() const;
+  bool empty() const { return values.empty(); }
+};
+
+// 90 % quantile of |median(A) / median(B) - 1| over 64 seeded random halves: what two honest runs of the same thing differ by.
+double halves_spread(std::span<const double> values, std::uint64_t seed = 1);
+
+enum class MeasureStatus : std::uint8_t { kOk, kTooShort, kNotRun };
+std::string_view status_name(MeasureStatus status);
+
+// One op, per use (mean over its uses in a pass where several layers share it).
+struct OpMeasurement {
+  MeasureStatus status = MeasureStatus::kNotRun;
+  std::string reason;              // of the status
+  std::string reference;           // class name
+  std::string implementation;
+  int batch = 1;                   // calls per sample
+  Samples raw;                     // seconds per call, every use of every round
+  Samples ratio;                   // t / r, aligned with raw; r is the mean of the references before and after
+  double raw_median = 0, raw_p95 = 0, raw_min = 0;
+  double seconds = 0;              // normalised, per use: median(t / r) x nominal (mean instead of median where rows vary)
+  double total = 0;                // normalised, all uses of one pass
+  double noise = 0;                // A/A spread of `seconds`
+  double rows_executed = 0;        // mean per use
+  double executed_flops = 0;       // mean per use, tile padding included
+  std::int64_t uses = 0;
+  std::vector<double> round_total; // normalised sum of its uses, per round
+};
+
+struct StepMeasurement {
+  Samples raw;                     // end-to-end passes, unbracketed
+  double raw_median = 0, p50 = 0, p95 = 0, p99 = 0, raw_min = 0;   // of raw
+  double raw_noise = 0;            // A/A spread of the raw passes
+  double normalised = 0;           // sum of normalised ops
+  double normalised_noise = 0;     // A/A spread of the per-round normalised sums
+  int rounds = 0;                  // bracketed passes
+};
+
+struct ReferenceMeasurement {
+  std::string name;
+  double nominal = 0;              // p25 of all samples, seconds
+  double median = 0, p95 = 0;
+  double noise = 0;                // A/A of consecutive reference runs: 90 % quantile of |r2 / r1 - 1|
+  int samples = 0;
+};
+
+struct Measurement {
+  std::string workload;            // fingerprint
+  PerOp<OpMeasurement> ops;
+  StepMeasurement step;
+  std::map<std::string, double> class_noise;   // reference class -> A/A spread of the sum of its ops
+  std::vector<ReferenceMeasurement> references;
+  std::map<std::string, double> state_before, state_after;
+  double seconds_spent = 0;
+  bool interrupted = false;
+  std::string stopped_by;          // "spread", "time", "rounds", "interrupt"
+};
+
+// Measures all executions together, their passes interleaved. Reference classes with the same name are taken to be the same work.
+// Throws what the executions throw. `observer` may be null.
+std::vector<Measurement> measure(std::span<Execution* const> executions, const MeasureOptions& options, Clock& clock = system_clock(),
+                                 MachineObserver* observer = nullptr);
+
+}  // namespace fathom
