@@ -1,0 +1,253 @@
+// Step assembly: every op of the list, expected over random rows, added up (SPEC_PREDICT 7, 8).
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "lib/predict/binomial.hpp"
+#include "lib/predict/op_model.hpp"
+#include "lib/predict/prediction.hpp"
+
+namespace fathom {
+namespace {
+
+class LightModel : public OpModel {
+ public:
+  explicit LightModel(const Ceilings& c) : c_(c) {}
+  Prediction predict(const OpSpec&, const Executed&, const OpWork& work, const Residency&) const override { return predict_light(c_, work); }
+  bool needs_residency() const override { return false; }
+
+ private:
+  const Ceilings& c_;
+};
+
+class RooflineModel : public OpModel {
+ public:
+  explicit RooflineModel(const Ceilings& c) : c_(c) {}
+  Prediction predict(const OpSpec&, const Executed&, const OpWork& work, const Residency& residency) const override { return predict_roofline(c_, work, residency); }
+
+ private:
+  const Ceilings& c_;
+};
+
+// Parts that add up to seconds, by what binds.
+struct Parts {
+  double compute = 0, memory = 0, launch = 0;
+  void add(const Prediction& p, double times) {
+    const double work = std::max(0.0, p.seconds - p.launch);
+    launch += std::min(p.launch, p.seconds) * times;
+    (p.compute >= p.memory ? compute : memory) += work * times;
+  }
+};
+
+// Ops of one block whose rows are the same draw: count and probability.
+struct Draw {
+  std::int64_t count;
+  Fraction probability;
+  friend bool operator<(const Draw& a, const Draw& b) {
+    return std::tuple(a.count, a.probability.num, a.probability.den) < std::tuple(b.count, b.probability.num, b.probability.den);
+  }
+};
+
+// Rows that matter: the mass outside is below 1e-15.
+struct Support {
+  std::int64_t first = 0;
+  std::vector<double> mass;
+};
+Support support_of(const Draw& draw) {
+  std::vector<double> all = binomial(draw.count, draw.probability.value());
+  size_t first = 0, last = all.size();
+  while (first + 1 < last && all[first] < 1e-15) ++first;
+  while (last > first + 1 && all[last - 1] < 1e-15) --last;
+  return {static_cast<std::int64_t>(first), {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)}};
+}
+
+// Bytes of weights, state and cache that a step must touch whatever its routing: for the DRAM bound of the whole step.
+double certain_bytes(const Workload& w) {
+  std::set<TensorInstance> seen;
+  double bytes = 0;
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+      const Op& op = w.ops()[static_cast<size_t>(i)];
+      if (rows_of(op.spec).routed()) continue;
+      const auto* gemm = std::get_if<Gemm>(&op.spec);
+      if (gemm && gemm->experts > 1) continue;
+      const double limit = declared_cost(op.spec).read.to_double();
+      for (const Operand& operand : op.inputs) {
+        const Tensor& tensor = w.tensors()[static_cast<size_t>(operand.tensor)];
+        if (tensor.role != Role::kWeight && tensor.role != Role::kOptimizerState) continue;
+        if (std::holds_alternative<Embedding>(op.spec) || !seen.insert(instance_of(w, step, operand)).second) continue;
+        bytes += std::min(limit, tensor.bytes().to_double());
+      }
+    }
+  }
+  return bytes;
+}
+
+class Assembly {
+ public:
+  Assembly(const Workload& w, const Machine& machine, const PredictOptions& options)
+      : w_(w), ceilings_(machine, options.threads), model_(make_op_model(options.predictor, ceilings_)) {
+    if (model_->needs_residency()) {
+      std::optional<MemoryPlan> plan;
+      if (options.follow_placement) plan = plan_memory(w);
+      residency_ = residency(w, machine, ceilings_.threads(), plan ? &*plan : nullptr, options.bytes_between_ops);
+    } else {
+      residency_ = PerOp<Residency>(w);
+    }
+    result_.predictor = options.predictor;
+    result_.workload = w.fingerprint();
+    result_.machine = machine.name;
+    result_.machine_hash = machine.hash();
+    result_.threads = ceilings_.threads();
+    result_.ops = PerOp<OpPrediction>(w);
+    result_.provenance = Provenance::kProbed;
+  }
+
+  StepPrediction run() {
+    for (size_t b = 0; b < w_.blocks().size(); ++b) block(w_.blocks()[b]);
+    totals();
+    return std::move(result_);
+  }
+
+ private:
+  Prediction at(int op, const Executed& executed) const {
+    const OpSpec& spec = w_.ops()[static_cast<size_t>(op)].spec;
+    return model_->predict(spec, executed, work_of(spec, executed), residency_[op]);
+  }
+
+  void block(const Block& block) {
+    std::map<Draw, std::vector<int>> drawn;
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+      const Rows rows = rows_of(w_.ops()[static_cast<size_t>(i)].spec);
+      if (rows.routed() && rows.count > 0 && !std::holds_alternative<Select>(w_.ops()[static_cast<size_t>(i)].spec)) {
+        drawn[{rows.count, rows.probability}].push_back(i);
+        continue;
+      }
+      store(i, at(i, declared(w_.ops()[static_cast<size_t>(i)].spec)));
+    }
+    for (const auto& [draw, ops] : drawn) {
+      const Support support = support_of(draw);
+      RandomTerm term;
+      term.time.assign(support.mass.size(), 0.0);
+      term.probability = support.mass;
+      term.repeats = w_.uses(ops.front());
+      for (const int i : ops) store(i, expected(i, support, term.time));
+      if (term.repeats > 0) terms_.push_back(std::move(term));
+    }
+  }
+
+  // Expectation over the rows; adds the op's time at each row count to `block_time`.
+  Prediction expected(int op, const Support& support, std::vector<double>& block_time) const {
+    Prediction mean;
+    double likeliest = -1;
+    mean.provenance = Provenance::kProbed;
+    for (size_t j = 0; j < support.mass.size(); ++j) {
+      const std::int64_t rows = support.first + static_cast<std::int64_t>(j);
+      const Prediction p = at(op, sized(w_.ops()[static_cast<size_t>(op)].spec, rows));
+      const double q = support.mass[j];
+      block_time[j] += p.seconds;
+      mean.seconds += q * p.seconds;
+      mean.lo += q * p.lo;
+      mean.hi += q * p.hi;
+      mean.compute += q * p.compute;
+      mean.memory += q * p.memory;
+      mean.launch += q * p.launch;
+      mean.provenance = weaker(mean.provenance, p.provenance);
+      if (p.out_of_range && !mean.out_of_range) mean.note = p.note;
+      mean.out_of_range = mean.out_of_range || p.out_of_range;
+      if (q * p.seconds > likeliest) {  // what binds where most of the time goes
+        likeliest = q * p.seconds;
+        mean.binding = p.binding;
+      }
+    }
+    return mean;
+  }
+
+  void store(int op, const Prediction& p) {
+    const double uses = static_cast<double>(w_.uses(op));
+    result_.ops[op] = {p, p.seconds * uses, p.lo * uses, p.hi * uses, w_.uses(op)};
+  }
+
+  void totals() {
+    Parts parts;
+    // Errors within a class go together, those of different classes do not: half-widths add inside, in quadrature across.
+    std::array<double, kOpClasses> below{}, above{};
+    double sum = 0;
+    for (size_t i = 0; i < w_.ops().size(); ++i) {
+      const OpPrediction& p = result_.ops[static_cast<int>(i)];
+      sum += p.total;
+      parts.add(p.each, static_cast<double>(p.uses));
+      const auto c = static_cast<size_t>(op_class(w_.ops()[i].spec));
+      below[c] += p.total - p.total_lo;
+      above[c] += p.total_hi - p.total;
+      if (p.uses > 0 && p.total > 0) result_.provenance = weaker(result_.provenance, p.each.provenance);
+      if (p.each.out_of_range) ++result_.out_of_range;
+    }
+    double low = 0, high = 0;
+    for (int c = 0; c < kOpClasses; ++c) {
+      low += below[static_cast<size_t>(c)] * below[static_cast<size_t>(c)];
+      high += above[static_cast<size_t>(c)] * above[static_cast<size_t>(c)];
+    }
+    result_.seconds = sum;
+    result_.lo = std::max(0.0, sum - std::sqrt(low));
+    result_.hi = sum + std::sqrt(high);
+    result_.compute = parts.compute;
+    result_.memory = parts.memory;
+    result_.launch = parts.launch;
+    result_.p50 = result_.p95 = result_.p99 = sum;
+    if (result_.predictor == Predictor::kLight) {
+      bound_step();
+    } else if (!terms_.empty()) {
+      double random = 0;
+      for (const RandomTerm& t : terms_)
+        for (size_t j = 0; j < t.time.size(); ++j) random += t.probability[j] * t.time[j] * static_cast<double>(t.repeats);
+      const TimeDistribution d = sum_of_terms(sum - random, terms_);
+      result_.p50 = d.quantile(0.50);
+      result_.p95 = d.quantile(0.95);
+      result_.p99 = d.quantile(0.99);
+    }
+  }
+
+  // SPEC_PREDICT 2, light(step): the resources' sums, and DRAM for what the step must read. Where ops cannot overlap (a CPU runs one after
+  // the other) the sum of the ops' bounds is a bound as well.
+  void bound_step() {
+    double compute = 0;
+    for (size_t i = 0; i < w_.ops().size(); ++i) {
+      const OpPrediction& p = result_.ops[static_cast<int>(i)];
+      compute += p.each.compute * static_cast<double>(p.uses);
+    }
+    const int last = ceilings_.levels() - 1;
+    const double rate = last >= 0 ? ceilings_.fastest(last) : 0;
+    const double memory = rate > 0 ? std::max(0.0, certain_bytes(w_) - ceilings_.cache_capacity()) / (1.25 * rate) : 0;
+    double bound = std::max(compute, memory);
+    if (ceilings_.machine().kind == MachineKind::kCpu) bound = std::max(bound, result_.sum_of_ops(w_));
+    result_.seconds = result_.lo = result_.hi = result_.p50 = result_.p95 = result_.p99 = bound;
+  }
+
+  const Workload& w_;
+  Ceilings ceilings_;
+  std::unique_ptr<OpModel> model_;
+  PerOp<Residency> residency_;
+  StepPrediction result_;
+  std::vector<RandomTerm> terms_;
+};
+
+}  // namespace
+
+std::unique_ptr<OpModel> make_op_model(Predictor predictor, const Ceilings& ceilings) {
+  switch (predictor) {
+    case Predictor::kLight: return std::make_unique<LightModel>(ceilings);
+    case Predictor::kRoofline: return std::make_unique<RooflineModel>(ceilings);
+    case Predictor::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings) : make_cpu_model(ceilings);
+  }
+  throw_internal("unknown predictor");
+}
+
+StepPrediction predict(const Workload& workload, const Machine& machine, const PredictOptions& options) {
+  return Assembly(workload, machine, options).run();
+}
+
+}  // namespace fathom

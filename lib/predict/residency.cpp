@@ -1,0 +1,183 @@
+#include "lib/predict/residency.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+namespace fathom {
+namespace {
+
+constexpr double kPieces = 4096;             // of an arena, at most
+constexpr double kSmallestPiece = 256 << 10;
+
+// Turns operands into touched segments.
+class Walker {
+ public:
+  Walker(const Workload& workload, const MemoryPlan* plan) : workload_(workload), plan_(plan) {
+    if (plan_) piece_ = std::max(kSmallestPiece, std::ceil(static_cast<double>(plan_->arena) / kPieces));
+  }
+
+  // Visits (segment, bytes) of the first `limit` bytes of an operand.
+  template <class Visit>
+  void visit(const Step& step, const Operand& operand, double limit, const Visit& visit) {
+    const TensorInstance at = instance_of(workload_, step, operand);
+    const double bytes = std::min(limit, workload_.tensors()[static_cast<size_t>(at.tensor)].bytes().to_double());
+    if (!(bytes > 0)) return;
+    if (!plan_) {
+      visit(id(at), bytes);
+      return;
+    }
+    const double begin = static_cast<double>(plan_->offsets.at(at)), end = begin + bytes;
+    for (double p = std::floor(begin / piece_); p * piece_ < end; ++p)
+      visit(static_cast<size_t>(p) + 1, std::min(end, (p + 1) * piece_) - std::max(begin, p * piece_));
+  }
+
+ private:
+  size_t id(const TensorInstance& at) {
+    const auto key = static_cast<std::uint64_t>(at.tensor) << 40 | static_cast<std::uint64_t>(at.copy) << 20 | static_cast<std::uint64_t>(at.micro);
+    return ids_.try_emplace(key, ids_.size() + 1).first->second;
+  }
+
+  const Workload& workload_;
+  const MemoryPlan* plan_;
+  double piece_ = 0;
+  std::unordered_map<std::uint64_t, size_t> ids_;
+};
+
+void scale(LevelShares& shares, double by) {
+  for (double& s : shares) s *= by;
+}
+
+}  // namespace
+
+double hit_share(double distance, double capacity) {
+  if (std::isinf(distance)) return 0;
+  const double r = distance / capacity, r2 = r * r;
+  return 1 / (1 + r2 * r2);
+}
+
+LevelShares level_shares(const Machine& machine, int threads, double distance) {
+  LevelShares shares{};
+  const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
+  double missed = 1;
+  for (int i = 0; i < count; ++i) {
+    const MemoryLevel& level = machine.levels[static_cast<size_t>(i)];
+    if (i + 1 == count || !level.capacity) {
+      shares[static_cast<size_t>(i)] += i + 1 == count ? missed : 0;
+      continue;
+    }
+    const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
+    const double hit = hit_share(distance, level.capacity->value * (level.shared ? 1.0 : cores));
+    shares[static_cast<size_t>(i)] = missed * hit;
+    missed *= 1 - hit;
+  }
+  return shares;
+}
+
+double ReuseTracker::touch(std::size_t segment, double bytes) {
+  if (segment >= slot_of_.size()) {
+    slot_of_.resize(segment + 1, 0);
+    bytes_of_.resize(segment + 1, 0);
+  }
+  double distance = std::numeric_limits<double>::infinity();
+  if (const std::size_t slot = slot_of_[segment]; slot > 0) {
+    distance = std::max(0.0, total_ - sum_to(slot));  // after this slot
+    add(slot - 1, -bytes_of_[segment]);
+    total_ -= bytes_of_[segment];
+    slot_of_[segment] = 0;
+    bytes = std::max(bytes, bytes_of_[segment]);  // a partial touch does not evict the rest
+  }
+  if (next_ == tree_.size()) compact();
+  add(next_, bytes);
+  total_ += bytes;
+  slot_of_[segment] = ++next_;
+  bytes_of_[segment] = bytes;
+  return distance;
+}
+
+void ReuseTracker::add(std::size_t slot, double bytes) {
+  for (std::size_t i = slot + 1; i <= tree_.size(); i += i & (~i + 1)) tree_[i - 1] += bytes;
+}
+
+double ReuseTracker::sum_to(std::size_t slot) const {
+  double sum = 0;
+  for (std::size_t i = slot; i > 0; i -= i & (~i + 1)) sum += tree_[i - 1];
+  return sum;
+}
+
+// Renumbers the live slots from 0, in order, with room to grow; exact sums again.
+void ReuseTracker::compact() {
+  std::vector<std::size_t> live;
+  for (std::size_t s = 0; s < slot_of_.size(); ++s)
+    if (slot_of_[s] > 0) live.push_back(s);
+  std::sort(live.begin(), live.end(), [this](std::size_t a, std::size_t b) { return slot_of_[a] < slot_of_[b]; });
+  tree_.assign(std::max<std::size_t>(1024, live.size() * 4), 0.0);
+  next_ = 0;
+  total_ = 0;
+  for (const std::size_t s : live) {
+    add(next_, bytes_of_[s]);
+    total_ += bytes_of_[s];
+    slot_of_[s] = ++next_;
+  }
+}
+
+PerOp<Residency> residency(const Workload& w, const Machine& machine, int threads, const MemoryPlan* plan, double bytes_between_ops) {
+  PerOp<Residency> result(w);
+  Walker walker(w, plan);
+  ReuseTracker tracker;
+  std::vector<Cost> costs;
+  for (const Op& op : w.ops()) costs.push_back(declared_cost(op.spec));
+
+  struct Sums {
+    double weights = 0, reads = 0, writes = 0;
+  };
+  std::vector<Sums> sums(w.ops().size());
+  for (int round = 0; round < 2; ++round) {
+    for (const Step& step : w.program()) {
+      const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+      for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+        const Op& op = w.ops()[static_cast<size_t>(i)];
+        const Cost& cost = costs[static_cast<size_t>(i)];
+        Residency& r = result[i];
+        Sums& sum = sums[static_cast<size_t>(i)];
+        if (bytes_between_ops > 0) tracker.touch(0, bytes_between_ops);
+        const auto visit_all = [&](const std::vector<Operand>& operands, double limit, bool inputs) {
+          for (const Operand& operand : operands) {
+            const bool weight = inputs && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
+            walker.visit(step, operand, limit, [&](size_t segment, double bytes) {
+              const double distance = tracker.touch(segment, bytes);
+              if (round == 0) return;
+              const LevelShares shares = level_shares(machine, threads, distance + bytes);
+              LevelShares& into = !inputs ? r.writes : weight ? r.weights : r.reads;
+              for (int l = 0; l < kMaxLevels; ++l) into[static_cast<size_t>(l)] += bytes * shares[static_cast<size_t>(l)];
+              (!inputs ? sum.writes : weight ? sum.weights : sum.reads) += bytes;
+            });
+          }
+        };
+        visit_all(op.inputs, cost.read.to_double(), true);
+        visit_all(op.outputs, cost.written.to_double(), false);
+      }
+    }
+  }
+  LevelShares outermost{};
+  if (!machine.levels.empty()) outermost[std::min<size_t>(kMaxLevels, machine.levels.size()) - 1] = 1;
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    Residency& r = result[static_cast<int>(i)];
+    const Sums& sum = sums[i];
+    const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
+    r.weight_bytes = std::min(sum.weights / uses, costs[i].read.to_double());
+    const auto normalise = [&](LevelShares& shares, double total) {
+      if (total > 0)
+        scale(shares, 1 / total);
+      else
+        shares = outermost;
+    };
+    normalise(r.weights, sum.weights);
+    normalise(r.reads, sum.reads);
+    normalise(r.writes, sum.writes);
+  }
+  return result;
+}
+
+}  // namespace fathom
