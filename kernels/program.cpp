@@ -59,7 +59,7 @@ ProgramExecution::ProgramExecution(std::shared_ptr<const Workload> workload, con
 OperandView ProgramExecution::view(const Step& step, const Operand& operand) const {
   const TensorInstance at = instance_of(*workload_, step, operand);
   const Tensor& tensor = workload_->tensors()[static_cast<size_t>(operand.tensor)];
-  return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
+  return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, storage_of(tensor), at};
 }
 
 void ProgramExecution::attach(std::byte* arena) {
@@ -121,7 +121,7 @@ void ProgramExecution::fill() {
       const OperandView& master = bound.out[i + 3];
       values.resize(static_cast<size_t>(master.rows * master.cols));
       fill_weight(workload_->tensors()[static_cast<size_t>(bound.out[i].at.tensor)], bound.out[i].at.copy, options_.seed, options_.fill, values);
-      store_values(values, DType::kF32, master.data);
+      store_values(values, master.dtype, master.data);
     }
   }
   fill_inputs(0);
@@ -220,7 +220,7 @@ Flops ProgramExecution::padded_flops(int instance) const {
 
 OperandView ProgramExecution::view_of(const TensorInstance& at) const {
   const Tensor& tensor = workload_->tensors().at(static_cast<size_t>(at.tensor));
-  return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, tensor.dtype, at};
+  return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, storage_of(tensor), at};
 }
 
 std::vector<float> ProgramExecution::load_weight(const OperandView& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }

@@ -82,8 +82,10 @@ class ProgramExecution : public Execution {
   // or in a copy. `load_weight` must undo what it did in place.
   virtual void weight_stored(const OperandView&) {}
   virtual std::vector<float> load_weight(const OperandView& view) const;
-  virtual Flops padded_flops(int instance) const;
-  OperandView view_of(const TensorInstance& at) const;  // default: the analytic cost at the executed size
+  virtual Flops padded_flops(int instance) const;  // default: the analytic cost at the executed size
+  // The type a tensor is kept in; the plan must have room for it.
+  virtual DType storage_of(const Tensor& tensor) const { return tensor.dtype; }
+  OperandView view_of(const TensorInstance& at) const;
 
   Selection& selection(const BoundOp& bound) { return selections_[static_cast<size_t>(bound.selection)]; }
   const Selection* selection_of(const BoundOp& bound) const {
