@@ -62,6 +62,18 @@ u128 count_pairs(const Mask& mask, const std::int32_t* positions, std::int64_t r
   return pairs;
 }
 
+// Corrects the executed pairs where a window or chunks act on the positions of selected rows.
+void note_pairs(const fathom::Attention& op, const std::int32_t* positions, const Selection* selection, Executed& executed) {
+  if (op.mask.kind == MaskKind::kFull || (op.mask.window <= 0 && op.mask.chunk <= 0)) return;
+  executed.pairs = 0;
+  std::int64_t at = 0;
+  for (std::int64_t b = 0; b < op.sequences; ++b) {
+    const std::int64_t rows = selection ? selection->per_sequence[static_cast<size_t>(b)] : queries_of(op);
+    executed.pairs += count_pairs(op.mask, positions + at, rows);
+    at += rows;
+  }
+}
+
 }  // namespace
 
 Support attention_supported(const fathom::Attention& op) {
@@ -117,24 +129,17 @@ void run_attention(const fathom::Attention& op, const BoundOp& bound, const Sele
     }
     begin += rows * sequences;
   }
-  if (op.mask.window > 0 || op.mask.chunk > 0) {
-    executed.pairs = 0;
-    std::int64_t at = 0;
-    for (std::int64_t b = 0; b < op.sequences; ++b) {
-      const std::int64_t rows = selection ? selection->per_sequence[static_cast<size_t>(b)] : queries_of(op);
-      executed.pairs += count_pairs(op.mask, positions + at, rows);
-      at += rows;
-    }
-  }
+  note_pairs(op, positions, selection, executed);
 }
 
-void run_attention_backward(const fathom::Attention& op, const BoundOp& bound, Executed&, void* scratch, int threads) {
+void run_attention_backward(const fathom::Attention& op, const BoundOp& bound, Executed& executed, void* scratch, int threads) {
   const std::int32_t* positions = bound.in[1].as<std::int32_t>();
   const std::int64_t stride = qkv_stride(op);
   const std::int64_t out_stride = op.heads * op.v_dim;
   const std::int64_t k_at = op.heads * op.qk_dim;
   const std::int64_t v_at = k_at + op.kv_heads * op.qk_dim;
   const float* lse = bound.in[3].as<float>();
+  note_pairs(op, positions, nullptr, executed);
   if (op.act == DType::kF32) {
     const float* qkv = bound.in[0].as<float>();
     float* d = bound.out[0].as<float>();

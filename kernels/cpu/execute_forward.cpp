@@ -203,6 +203,11 @@ void run_op(const fathom::CrossEntropy& op, const OpCall& call) {
     loss = cross_entropy(shape, call.in(0).data, labels, reinterpret_cast<float*>(call.scratch), call.threads);
   }
   *call.out(0).as<float>() = static_cast<float>(loss.sum / static_cast<double>(counted));
+  // Padding columns of the table take no part in the softmax, so they have no gradient either.
+  const std::int64_t padding = (shape.row_stride - op.vocab) * dtype_bytes(op.act);
+  if (!op.gradient || padding == 0) return;
+  for (std::int64_t r = 0; r < call.rows(); ++r)
+    std::memset(call.out(1).data + (r * shape.row_stride + op.vocab) * dtype_bytes(op.act), 0, static_cast<size_t>(padding));
 }
 
 void run_op(const fathom::RouterLoss& op, const OpCall& call) {

@@ -22,7 +22,7 @@ constexpr std::int64_t kFloat = 4;
 
 // Forward products of fixed weights run on packed ones; a training step changes them every time, and a tied head shares the
 // token table with the embedding gather, so those stay plain.
-GemmBinding bind_gemm(const fathom::Gemm& op, bool weights_change, int threads) {
+GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight_room, int threads) {
   GemmBinding binding;
   GemmOptions options;
   options.dtype = op.act;
@@ -34,7 +34,7 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool weights_change, int threads) 
     case GemmRole::kForward:
       options.bias = op.bias;
       options.transpose_w = op.transposed;
-      options.packed = !weights_change && !op.transposed;
+      options.packed = packable && !op.transposed;
       break;
     case GemmRole::kInputGradient:
       shape = {op.rows.count, op.in, op.out};
@@ -46,12 +46,18 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool weights_change, int threads) 
       options.transpose_x = true;
       break;
   }
-  if (op.rows.routed()) {
-    binding.cache.emplace(std::max<std::int64_t>(1, op.rows.count), shape.n, shape.k, options);
-  } else {
-    binding.plan.emplace(shape, options);
+  const auto make_plan = [&] {
+    if (op.rows.routed())
+      binding.cache.emplace(std::max<std::int64_t>(1, op.rows.count), shape.n, shape.k, options);
+    else
+      binding.plan.emplace(shape, options);
+    binding.layout = options.packed ? WeightLayout::kPacked : WeightLayout::kPlain;
+  };
+  make_plan();
+  if (binding.packed_bytes() > weight_room) {  // blocks of a small or odd shape are padded past the tensor's place in the arena
+    options.packed = false;
+    make_plan();
   }
-  if (options.packed) binding.layout = WeightLayout::kPacked;
   return binding;
 }
 
@@ -109,6 +115,10 @@ Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& op
   prepared.plan = plan_memory(w);
   prepared.gemms.resize(w.ops().size());
   prepared.positions = w.stream().past + w.stream().queries;
+  // A weight that several products share (recursion) stays plain: their packed layouts may differ.
+  std::map<TensorId, int> products_of;
+  for (const Op& op : w.ops())
+    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec); gemm && gemm->role == GemmRole::kForward) ++products_of[op.inputs[1].tensor];
   bool weights_change = false;
   for (const Op& op : w.ops()) weights_change = weights_change || op.pass == Pass::kBackward || op.pass == Pass::kOptimizer;
   for (size_t i = 0; i < w.ops().size(); ++i) {
@@ -116,7 +126,10 @@ Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& op
     if (const Support support = supported(op.spec); !support.ok)
       throw_input(fmt::format("the CPU backend cannot run '{}' ({}): {}", w.path(static_cast<int>(i)), kind_name(op.spec), support.reason));
     if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec)) {
-      prepared.gemms[i] = bind_gemm(*gemm, weights_change, prepared.threads);
+      const TensorId weight = gemm->role == GemmRole::kForward ? op.inputs[1].tensor : -1;
+      const std::int64_t bytes = weight < 0 ? 0 : static_cast<std::int64_t>(w.tensors()[static_cast<size_t>(weight)].bytes().value());
+      const std::int64_t room = (bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
+      prepared.gemms[i] = bind_gemm(*gemm, !weights_change && weight >= 0 && products_of[weight] == 1, room, prepared.threads);
       prepared.scratch = std::max(prepared.scratch, prepared.gemms[i].scratch_bytes());
       prepared.pack_scratch = std::max(prepared.pack_scratch, prepared.gemms[i].packed_bytes());
     }

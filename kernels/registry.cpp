@@ -1,0 +1,60 @@
+#include "kernels/registry.hpp"
+
+#include <fmt/format.h>
+
+#include "kernels/fake/backend.hpp"
+#include "kernels/reference/backend.hpp"
+#include "lib/error.hpp"
+#if FATHOM_CPU
+#include "kernels/cpu/backend.hpp"
+#endif
+
+namespace fathom {
+namespace {
+
+// A backend that this program does not have.
+class AbsentBackend : public Backend {
+ public:
+  AbsentBackend(std::string name, std::string reason) : name_(std::move(name)), reason_(std::move(reason)) {}
+  std::string_view name() const override { return name_; }
+  std::string description() const override { return "not available: " + reason_; }
+  Support available() const override { return {false, reason_}; }
+  Support supports(const OpSpec&) const override { return {false, reason_}; }
+  BackendMemory memory(const Workload&, const BindOptions&) const override { refuse(); }
+  std::unique_ptr<Execution> bind(const Workload&, const BindOptions&) const override { refuse(); }
+
+ private:
+  [[noreturn]] void refuse() const { throw Error(ErrorKind::kEnvironment, fmt::format("the {} backend is not available: {}", name_, reason_)); }
+  std::string name_;
+  std::string reason_;
+};
+
+}  // namespace
+
+const std::vector<const Backend*>& all_backends() {
+  static const reference::ReferenceBackend reference;
+#if FATHOM_CPU
+  static const cpu::CpuBackend cpu;
+#else
+  static const AbsentBackend cpu("cpu", "this program was built with FATHOM_CPU=OFF");
+#endif
+  static const AbsentBackend cuda("cuda", "the CUDA module is not part of this build");
+  static const FakeBackend fake;
+  static const std::vector<const Backend*> all = {&reference, &cpu, &cuda, &fake};
+  return all;
+}
+
+const Backend& backend(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Backend* each : all_backends()) {
+    if (each->name() == name) {
+      const Support support = each->available();
+      if (!support.ok) throw Error(ErrorKind::kEnvironment, fmt::format("the {} backend is not available: {}", name, support.reason));
+      return *each;
+    }
+    names.emplace_back(each->name());
+  }
+  throw_input(fmt::format("unknown backend '{}'", name), {"", 0, "backend"}, name_hint(name, names));
+}
+
+}  // namespace fathom
