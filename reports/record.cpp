@@ -1,0 +1,235 @@
+#include "reports/record.hpp"
+
+#include <limits>
+
+#include "lib/error.hpp"
+#include "reports/columns.hpp"
+#include "reports/csv.hpp"
+
+namespace fathom {
+namespace {
+
+std::string_view severity_name(Note::Severity severity) {
+  switch (severity) {
+    case Note::Severity::kNote: return "note";
+    case Note::Severity::kWarning: return "warning";
+    case Note::Severity::kSkipped: return "skipped";
+  }
+  return "note";
+}
+
+// Members of an open object; missing numbers are null and their reasons stand in "status".
+void write_members(JsonWriter& json, const Figures& figures) {
+  bool missing = false;
+  for (const auto& [key, cell] : figures.items()) {
+    if (cell.missing()) {
+      missing = true;
+      json.key(key).null();
+    } else if (!cell.empty()) {
+      json.key(key);
+      write_cell(json, cell);
+    }
+  }
+  if (!missing) return;
+  json.key("status").begin_object();
+  for (const auto& [key, cell] : figures.items())
+    if (cell.missing()) json.member(key, cell.missing()->reason);
+  json.end_object();
+}
+
+void write_rows(JsonWriter& json, std::string_view name, const std::vector<Figures>& rows) {
+  if (rows.empty()) return;
+  json.key(name).begin_array();
+  for (const Figures& row : rows) {
+    json.begin_object();
+    write_members(json, row);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_notes(JsonWriter& json, const std::vector<RecordNote>& notes) {
+  if (notes.empty()) return;
+  json.key("notes").begin_array();
+  for (const RecordNote& note : notes) json.begin_object().member("severity", severity_name(note.severity)).member("text", note.text).end_object();
+  json.end_array();
+}
+
+void write_result(JsonWriter& json, const Result& result) {
+  json.member("model", result.model);
+  if (!result.fingerprint.empty()) json.member("fingerprint", result.fingerprint);
+  json.key("scenario").begin_object();
+  write_members(json, result.scenario);
+  json.end_object();
+  json.key("machine");
+  if (result.machine.empty())
+    json.null();
+  else
+    json.begin_object().member("name", result.machine).member("hash", result.machine_hash).end_object();
+  json.key("convention").begin_object().member("name", result.convention).key("flops");
+  write_cell(json, result.convention_flops);
+  json.end_object();
+  json.key("totals").begin_object();
+  write_members(json, result.totals);
+  json.end_object();
+  write_rows(json, "parts", result.parts);
+  write_rows(json, "ops", result.ops);
+  write_notes(json, result.notes);
+}
+
+Cell read_cell(const JsonValue& value) {
+  if (value.is_string()) return Cell::text(value.as_string());
+  if (const bool* flag = std::get_if<bool>(&value.data)) return Cell::text(*flag ? "true" : "false");
+  if (!value.is_number()) return Cell();
+  const std::string& token = std::get<JsonValue::Number>(value.data).token;
+  if (token.find_first_not_of("0123456789") == std::string::npos) return Cell::count(value.as_u128());
+  return Cell::number(value.as_double());
+}
+
+Figures read_figures(const JsonValue& object) {
+  Figures figures;
+  const JsonValue* status = object.find("status");
+  for (const auto& [key, value] : object.as_object()) {
+    if (key == "status" || value.is_array() || value.is_object()) continue;
+    const JsonValue* reason = status && status->is_object() ? status->find(key) : nullptr;
+    figures.set(key, reason ? Cell::status(reason->as_string()) : read_cell(value));
+  }
+  return figures;
+}
+
+std::vector<Figures> read_rows(const JsonValue& result, std::string_view name) {
+  std::vector<Figures> rows;
+  if (const JsonValue* list = result.find(name))
+    for (const JsonValue& row : list->as_array(name)) rows.push_back(read_figures(row));
+  return rows;
+}
+
+std::vector<RecordNote> read_notes(const JsonValue& object) {
+  std::vector<RecordNote> notes;
+  const JsonValue* list = object.find("notes");
+  if (!list) return notes;
+  for (const JsonValue& entry : list->as_array("notes")) {
+    RecordNote note;
+    if (entry.is_string()) {
+      note.text = entry.as_string();
+    } else {
+      note.text = entry.at("text").as_string();
+      const JsonValue* severity = entry.find("severity");
+      if (severity && severity->as_string() == "warning") note.severity = Note::Severity::kWarning;
+      if (severity && severity->as_string() == "skipped") note.severity = Note::Severity::kSkipped;
+    }
+    notes.push_back(note);
+  }
+  return notes;
+}
+
+std::string name_of(const JsonValue& value) {
+  if (value.is_string()) return value.as_string();
+  if (value.is_object()) return value.at("name").as_string();
+  return {};
+}
+
+std::string text_or_empty(const JsonValue& object, std::string_view key) {
+  const JsonValue* found = object.find(key);
+  return found && found->is_string() ? found->as_string() : std::string();
+}
+
+Result read_result(const JsonValue& object) {
+  Result result;
+  result.model = name_of(object.at("model"));
+  result.fingerprint = text_or_empty(object, "fingerprint");
+  result.scenario = read_figures(object.at("scenario"));
+  if (const JsonValue* machine = object.find("machine"); machine && !machine->is_null()) {
+    result.machine = name_of(*machine);
+    if (machine->is_object()) result.machine_hash = text_or_empty(*machine, "hash");
+  }
+  if (const JsonValue* convention = object.find("convention")) {
+    result.convention = convention->at("name").as_string();
+    result.convention_flops = read_cell(convention->at("flops"));
+  }
+  result.totals = read_figures(object.at("totals"));
+  result.parts = read_rows(object, "parts");
+  result.ops = read_rows(object, "ops");
+  result.notes = read_notes(object);
+  return result;
+}
+
+}  // namespace
+
+void Figures::set(std::string_view key, Cell value) {
+  for (auto& [name, cell] : items_) {
+    if (name == key) {
+      cell = std::move(value);
+      return;
+    }
+  }
+  items_.emplace_back(std::string(key), std::move(value));
+}
+
+const Cell* Figures::find(std::string_view key) const {
+  for (const auto& [name, cell] : items_)
+    if (name == key) return &cell;
+  return nullptr;
+}
+
+double Figures::number(std::string_view key) const {
+  const Cell* cell = find(key);
+  return cell && cell->is_number() ? cell->value() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string write_record(const Record& record) {
+  JsonWriter json;
+  json.begin_object().member("schema", kRecordSchema).member("command", record.command).member("arguments", record.arguments);
+  json.member("version", record.version);
+  if (!record.started.empty()) json.member("started", record.started);
+  if (!record.predicted_at.empty()) json.member("predicted_at", record.predicted_at);
+  if (!record.environment.items().empty()) {
+    json.key("environment").begin_object();
+    write_members(json, record.environment);
+    json.end_object();
+  }
+  if (record.results.size() == 1) {
+    Result result = record.results[0];
+    result.notes.insert(result.notes.begin(), record.notes.begin(), record.notes.end());
+    write_result(json, result);
+  } else {
+    json.key("results").begin_array();
+    for (const Result& result : record.results) {
+      json.begin_object();
+      write_result(json, result);
+      json.end_object();
+    }
+    json.end_array();
+    write_notes(json, record.notes);
+  }
+  json.end_object();
+  return json.finish();
+}
+
+Record read_record(std::string_view text, const std::string& file) {
+  const JsonValue root = parse_json(text, file);
+  const std::string schema = root.is_object() ? text_or_empty(root, "schema") : std::string();
+  if (schema != kRecordSchema)
+    throw_input(schema.empty() ? "this JSON file is no fathom record: it has no `schema` key" : "unknown record schema '" + schema + "'", {file, 0, "schema"},
+                std::string("records are written by --save FILE.json and carry \"schema\": \"") + std::string(kRecordSchema) + "\"");
+  Record record;
+  try {
+    record.command = text_or_empty(root, "command");
+    record.arguments = text_or_empty(root, "arguments");
+    record.version = text_or_empty(root, "version");
+    record.started = text_or_empty(root, "started");
+    record.predicted_at = text_or_empty(root, "predicted_at");
+    if (const JsonValue* environment = root.find("environment")) record.environment = read_figures(*environment);
+    if (const JsonValue* results = root.find("results")) {
+      for (const JsonValue& result : results->as_array("results")) record.results.push_back(read_result(result));
+      record.notes = read_notes(root);
+    } else {
+      record.results.push_back(read_result(root));
+    }
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), {file, error.where().line, error.where().key}, error.hint());
+  }
+  return record;
+}
+
+}  // namespace fathom

@@ -1,0 +1,80 @@
+// A record: everything one invocation did, as data. Saved as JSON (reports/record.schema.json), read back, rendered.
+//
+// Rows are lists of glossary keys with cells, so that a figure has one name in the record, the tables, CSV and JSON, and
+// a new column needs no new code here. Commands fill records; every report is made from a record (`fathom report` does it later).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reports/document.hpp"
+#include "reports/json_reader.hpp"
+
+namespace fathom {
+
+inline constexpr std::string_view kRecordSchema = "fathom-record-1";
+
+// Figures by glossary key, in order.
+class Figures {
+ public:
+  void set(std::string_view key, Cell value);  // replaces or appends
+  const Cell* find(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  // The number as double; NaN where it is missing or a status.
+  double number(std::string_view key) const;
+  const std::vector<std::pair<std::string, Cell>>& items() const { return items_; }
+
+ private:
+  std::vector<std::pair<std::string, Cell>> items_;
+};
+
+struct RecordNote {
+  Note::Severity severity = Note::Severity::kNote;
+  std::string text;
+};
+
+// One configuration.
+struct Result {
+  std::string model;
+  std::string fingerprint;      // of the op list
+  Figures scenario;             // phase, batch, seq, dtype, threads, backend, routing ...
+  std::string machine;          // name; empty: none was asked for
+  std::string machine_hash;
+  std::string convention = "exact";
+  Cell convention_flops;
+  Figures totals;
+  std::vector<Figures> parts;   // by part of the model ("projections", "core", ...)
+  std::vector<Figures> ops;
+  std::vector<RecordNote> notes;
+};
+
+struct Record {
+  std::string command;          // "compare"
+  std::string arguments;        // as typed, for the reproduction line
+  std::string version;
+  std::string started;          // UTC, ISO 8601
+  std::string predicted_at;     // when predictions were complete, before anything ran
+  Figures environment;          // CPU, threads, libraries, machine state
+  std::vector<Result> results;
+  std::vector<RecordNote> notes;
+
+  void note(std::string text, Note::Severity severity = Note::Severity::kNote) { notes.push_back({severity, std::move(text)}); }
+};
+
+std::string write_record(const Record& record);
+// Throws Error(kInput) with file and line when the text is no record of this schema.
+Record read_record(std::string_view text, const std::string& file);
+
+struct ViewOptions {
+  bool ops = true;       // per-op tables
+  bool glossary = true;
+  int preview_rows = 0;  // of op tables in text and Markdown
+};
+// The report of a record.
+Document view_record(const Record& record, const ViewOptions& options);
+// All rows of one kind as one table, for CSV: "results" or "ops", with the identifying columns first.
+ReportTable record_table(const Record& record, std::string_view what);
+
+}  // namespace fathom

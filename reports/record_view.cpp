@@ -1,0 +1,198 @@
+// From a record to a report: what was asked, the result in one paragraph, tables, plots, notes, columns.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/error.hpp"
+#include "reports/columns.hpp"
+#include "reports/format.hpp"
+#include "reports/record.hpp"
+
+namespace fathom {
+namespace {
+
+// Columns present in any row, in glossary order for figures; `lead` first.
+ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead,
+                       const std::vector<std::string>& wanted) {
+  ReportTable table(std::move(key), std::move(title));
+  std::vector<std::string> keys;
+  const auto present = [&](const std::string& name) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Figures& row) { return row.has(name) && !row.find(name)->empty(); });
+  };
+  for (const auto* list : {&lead, &wanted})
+    for (const std::string& name : *list)
+      if (present(name) && std::find(keys.begin(), keys.end(), name) == keys.end() && find_column(name)) keys.push_back(name);
+  for (const std::string& name : keys) table.add_column(name);
+  for (const Figures& row : rows) {
+    std::vector<Cell> cells;
+    for (const std::string& name : keys) {
+      const Cell* cell = row.find(name);
+      cells.push_back(cell ? *cell : Cell());
+    }
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+std::vector<std::string> all_keys(const std::vector<Figures>& rows) {
+  std::vector<std::string> keys;
+  for (const Figures& row : rows)
+    for (const auto& [name, cell] : row.items())
+      if (std::find(keys.begin(), keys.end(), name) == keys.end()) keys.push_back(name);
+  return keys;
+}
+
+const std::vector<std::string> kIdentity = {"model", "phase", "batch", "seq", "context", "dtype", "threads", "backend", "routing"};
+
+Figures identified(const Result& result, const Figures& figures) {
+  Figures row;
+  row.set("model", Cell::text(result.model));
+  for (const std::string& key : kIdentity)
+    if (const Cell* cell = result.scenario.find(key)) row.set(key, *cell);
+  if (!result.machine.empty()) row.set("machine", Cell::text(result.machine));
+  for (const auto& [key, cell] : figures.items()) row.set(key, cell);
+  return row;
+}
+
+std::vector<Figures> result_rows(const Record& record) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results) rows.push_back(identified(result, result.totals));
+  return rows;
+}
+
+std::string percent(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
+
+// The result in one paragraph, for a MoD result that knows its dense twin.
+void add_pair_paragraph(Document& document, const Result& result) {
+  const double flops = result.totals.number("flops_ratio");
+  if (std::isnan(flops)) return;
+  std::string text = fmt::format("`{}` needs {} of the FLOPs of its dense twin", result.model, significant(flops, 4));
+  const double predicted = result.totals.number("predicted_ratio");
+  const double measured = result.totals.number("measured_ratio");
+  if (!std::isnan(predicted)) text += fmt::format("; predicted time ratio {}", significant(predicted, 4));
+  if (!std::isnan(measured)) text += fmt::format("; measured time ratio {}", significant(measured, 4));
+  const Cell* realised = result.totals.find("realised");
+  if (realised && realised->is_number())
+    text += fmt::format(". Of the FLOPs saved, {} became time saved", percent(realised->value()));
+  else if (realised && realised->missing())
+    text += fmt::format(". Realised fraction: {}", realised->missing()->reason);
+  document.paragraph(text + ".");
+}
+
+void add_error_paragraph(Document& document, const Record& record) {
+  std::string text;
+  for (const Result& result : record.results) {
+    const double predicted = result.totals.number("predicted_s");
+    const double measured = result.totals.number("measured_s");
+    if (std::isnan(predicted) || std::isnan(measured)) continue;
+    text += fmt::format("{}`{}`: predicted {}, measured {} (error {})", text.empty() ? "" : "; ", result.model, format_value(predicted, Unit::kSeconds),
+                        format_value(measured, Unit::kSeconds), format_value(predicted / measured - 1, Unit::kSignedPercent, 3));
+  }
+  if (!text.empty()) document.paragraph(text + ".");
+}
+
+void add_plots(Document& document, const Record& record) {
+  XyPlot scatter;
+  scatter.key = "predicted-measured";
+  scatter.title = "Predicted against measured, per op";
+  scatter.x = {"measured time", Unit::kSeconds, true};
+  scatter.y = {"predicted time", Unit::kSeconds, true};
+  scatter.ideal_line = true;
+  scatter.ideal_band = 0.25;
+  BarPlot bars;
+  bars.key = "where-the-time-goes";
+  bars.title = "Where the time goes";
+  bars.value_label = "time";
+  bars.unit = Unit::kSeconds;
+  bars.stacked = true;
+  std::vector<std::string> parts;
+  for (const Result& result : record.results) {
+    PlotSeries series;
+    series.name = result.model;
+    series.line = false;
+    for (const Figures& op : result.ops) {
+      const double x = op.number("measured_s");
+      const double y = op.number("predicted_s");
+      if (x > 0 && y > 0) series.points.push_back({x, y, {}, {}, op.find("path")->words() ? *op.find("path")->words() : ""});
+      const Cell* part = op.find("part");
+      if (part && part->words() && std::find(parts.begin(), parts.end(), *part->words()) == parts.end()) parts.push_back(*part->words());
+    }
+    if (!series.points.empty()) scatter.series.push_back(series);
+  }
+  if (!scatter.series.empty()) document.add(scatter);
+  for (const Result& result : record.results) {
+    for (const char* which : {"predicted", "measured"}) {
+      const std::string key = std::string(which) + "_s";
+      if (std::none_of(result.ops.begin(), result.ops.end(), [&](const Figures& op) { return op.number(key) > 0; })) continue;
+      bars.categories.push_back(result.model + ", " + which);
+      for (size_t p = 0; p < parts.size(); ++p) {
+        if (bars.series.size() <= p) bars.series.push_back({parts[p], {}});
+        double sum = 0;
+        for (const Figures& op : result.ops)
+          if (op.find("part") && op.find("part")->words() && *op.find("part")->words() == parts[p] && op.number(key) > 0) sum += op.number(key);
+        bars.series[p].values.push_back(sum);
+      }
+    }
+  }
+  if (!bars.categories.empty()) document.add(bars);
+}
+
+void add_notes(Document& document, const std::vector<RecordNote>& notes) {
+  for (const RecordNote& note : notes) document.add(Note{note.severity, note.text});
+}
+
+}  // namespace
+
+ReportTable record_table(const Record& record, std::string_view what) {
+  if (what == "results") {
+    const std::vector<Figures> rows = result_rows(record);
+    return make_table("results", "Configurations", rows, kIdentity, all_keys(rows));
+  }
+  if (what != "ops") throw_internal("a record has the tables results and ops");
+  std::vector<Figures> rows;
+  for (const Result& result : record.results)
+    for (const Figures& op : result.ops) rows.push_back(identified(result, op));
+  return make_table("ops", "Ops", rows, kIdentity, all_keys(rows));
+}
+
+Document view_record(const Record& record, const ViewOptions& options) {
+  Document document;
+  std::string models;
+  for (const Result& result : record.results) {
+    if (models.find(result.model) != std::string::npos) continue;
+    models += (models.empty() ? "" : ", ") + result.model;
+  }
+  document.title = fmt::format("fathom {}: {}", record.command, models);
+  add_error_paragraph(document, record);
+  for (const Result& result : record.results) add_pair_paragraph(document, result);
+
+  const std::vector<Figures> rows = result_rows(record);
+  ReportTable summary = make_table("results", "Configurations", rows, kIdentity, all_keys(rows));
+  document.add(std::move(summary));
+
+  const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
+  if (options.ops && timed) add_plots(document, record);
+  for (const Result& result : record.results) {
+    if (options.ops && !result.ops.empty()) {
+      document.heading(fmt::format("Ops of {}{}", result.model, result.scenario.find("phase") && result.scenario.find("phase")->words() ? ", " + *result.scenario.find("phase")->words() : ""));
+      ReportTable table = make_table("ops", "", result.ops, {"path"}, all_keys(result.ops));
+      table.preview_rows = options.preview_rows;
+      document.add(std::move(table));
+    }
+    if (options.ops && !result.parts.empty() && result.ops.empty()) document.add(make_table("parts", "Parts of " + result.model, result.parts, {"part"}, all_keys(result.parts)));
+    add_notes(document, result.notes);
+  }
+  if (!record.environment.items().empty()) {
+    KeyValues list;
+    list.title = "Machine and run";
+    for (const auto& [key, cell] : record.environment.items()) list.items.push_back({"", key, cell, Unit::kNone, ""});
+    document.heading("Machine and run").add(std::move(list));
+  }
+  add_notes(document, record.notes);
+  if (!record.arguments.empty()) document.heading("Reproduce").code("fathom " + record.arguments);
+  if (options.glossary) document.glossary();
+  return document;
+}
+
+}  // namespace fathom
