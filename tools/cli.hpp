@@ -1,0 +1,106 @@
+// What all commands share on the command line: models, scenario, output. One flag means the same thing everywhere.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/network.hpp"
+#include "models/scenario.hpp"
+#include "reports/record.hpp"
+
+namespace fathom {
+
+// ---- models and scenario ----
+
+struct ModelFlags {
+  std::vector<std::string> models;
+  std::optional<std::int64_t> mod_every;
+  std::string capacity;  // fraction text
+  std::optional<std::int64_t> slots;
+  std::string rounding;
+  std::string gate;
+};
+
+struct ScenarioFlags {
+  std::vector<std::string> phases;
+  std::string batch, seq, context, prompt, tokens, past;  // lists and ranges
+  std::string dtype, kv_dtype, grad_dtype, logits, routing, participation, recompute;
+  std::int64_t kv_page = 1;
+  std::int64_t grad_accumulation = 1;
+  bool full_mask = false;
+  bool no_optimizer = false;
+};
+
+// One network in one scenario.
+struct Configuration {
+  Network network;
+  Scenario scenario;
+  std::string label;  // name for tables
+};
+
+void add_model_flags(CLI::App& app, ModelFlags& flags);
+void add_scenario_flags(CLI::App& app, ScenarioFlags& flags);
+
+// Every model in every combination of the scenario's lists, in the order written. `gpu` decides the default data type.
+// Throws Error(kInput) as the parts do; warnings (a length past a learned position table) go to `notes`.
+std::vector<Configuration> expand(const ModelFlags& models, const ScenarioFlags& scenario, bool gpu, std::vector<RecordNote>& notes);
+
+// "1,2,4", "64:512:64", "1:128:x2": sorted as written. Throws Error(kUsage) when it cannot be parsed, Error(kInput) when it is
+// empty, runs backwards, or holds more than a million values.
+std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag);
+
+// ---- output ----
+
+struct OutputFlags {
+  std::string format = "table";
+  std::vector<std::string> save;
+  bool ops = false;
+  bool quiet = false;
+  bool verbose = false;
+  int width = 0;
+  std::string color = "auto";
+};
+void add_output_flags(CLI::App& app, OutputFlags& flags);
+
+// Prints the record to stdout in the asked format and writes every --save file (format by extension). Returns the exit code.
+int emit(const Record& record, const OutputFlags& flags);
+// The same for a document that is no record (lists, explanations): table, md, html; csv gives its first table, json its tables.
+int emit_document(const Document& document, const OutputFlags& flags);
+// Checks the --save names before anything expensive runs.
+void check_output_flags(const OutputFlags& flags);
+
+// A fresh record for a command: version, arguments, time.
+Record new_record(const std::string& command);
+void remember_arguments(int argc, char** argv);
+std::string utc_now();
+
+// One line of progress on stderr, rewritten in place; silent unless stderr is a terminal (and not --quiet).
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+  ~Progress() { clear(); }
+  void show(const std::string& text, double share, double elapsed);  // share in [0, 1]: gives the ETA
+  void clear();
+
+ private:
+  bool on_;
+  bool shown_ = false;
+  double last_ = -1;
+};
+
+// ---- commands: each adds its subcommand; the callback stores the exit code ----
+void add_count(CLI::App& app, int& exit_code);
+void add_predict(CLI::App& app, int& exit_code);
+void add_run(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
+void add_list(CLI::App& app, int& exit_code);
+void add_explain(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app, int& exit_code);
+
+std::string version_text();
+
+}  // namespace fathom

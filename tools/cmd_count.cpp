@@ -1,0 +1,52 @@
+// fathom count: parameters, FLOPs, bytes and memory of models, from the op list alone.
+#include <memory>
+
+#include "models/builder.hpp"
+#include "tools/cli.hpp"
+#include "tools/results.hpp"
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  ScenarioFlags scenario;
+  OutputFlags output;
+};
+
+int run_count(const Flags& flags) {
+  check_output_flags(flags.output);
+  Record record = new_record("count");
+  const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, record.notes);
+  std::vector<Workload> workloads;
+  std::vector<TwinKey> keys;
+  for (const Configuration& c : configurations) {
+    workloads.push_back(build(c.network, c.scenario));
+    keys.push_back({&c.network, &c.scenario});
+  }
+  for (size_t i = 0; i < configurations.size(); ++i) {
+    const Configuration& c = configurations[i];
+    Result result = counted_result(c.label, c.network, c.scenario, workloads[i]);
+    if (c.network.has_routes()) {
+      const int twin = find_twin(keys, i);
+      const double dense = comparable_flops(twin >= 0 ? workloads[static_cast<size_t>(twin)] : build(dense_twin(c.network), c.scenario));
+      result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
+    }
+    record.results.push_back(std::move(result));
+  }
+  return emit(record, flags.output);
+}
+
+}  // namespace
+
+void add_count(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("count", "parameters, FLOPs, bytes, memory; per part and per op, and against the dense twin");
+  add_model_flags(*command, flags->model);
+  add_scenario_flags(*command, flags->scenario);
+  add_output_flags(*command, flags->output);
+  command->footer("Examples:\n  fathom count gpt2-124m --seq 1024 --logits all\n  fathom count llama-3-8b --mod-every 2 --capacity 1/8 --phase train --ops");
+  command->callback([flags, &exit_code] { exit_code = run_count(*flags); });
+}
+
+}  // namespace fathom

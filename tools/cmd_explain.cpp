@@ -1,0 +1,125 @@
+// fathom explain: formula and inputs of an op kind, a column, or an op of a model.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "lib/error.hpp"
+#include "lib/explain.hpp"
+#include "models/builder.hpp"
+#include "models/network_ini.hpp"
+#include "reports/columns.hpp"
+#include "reports/format.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  std::string topic;
+  ModelFlags model;
+  ScenarioFlags scenario;
+  OutputFlags output;
+};
+
+void explain_kind_into(Document& document, const KindExplanation& kind) {
+  document.title = std::string(kind.kind);
+  document.paragraph(std::string(kind.what));
+  KeyValues list;
+  list.add_text("FLOP", std::string(kind.flops));
+  list.add_text("elements", std::string(kind.elements));
+  list.add_text("bytes", std::string(kind.bytes));
+  list.add_text("source", std::string(kind.source));
+  document.add(std::move(list));
+}
+
+// An op of a model: `fathom explain mlp/up gpt2-124m`.
+bool explain_op_into(Document& document, const Workload& workload, const std::string& topic, const std::string& model) {
+  bool found = false;
+  for (size_t i = 0; i < workload.ops().size(); ++i) {
+    const Op& op = workload.ops()[i];
+    const std::string path = workload.path(static_cast<int>(i));
+    if (path != topic && op.leaf != topic && path.find("/" + topic) == std::string::npos) continue;
+    found = true;
+    const KindExplanation& kind = explain_kind(kind_name(op.spec));
+    if (document.title.empty()) document.title = fmt::format("{} in {}", topic, model);
+    document.heading(path);
+    document.paragraph(std::string(kind.what));
+    const Cost cost = declared_cost(op.spec);
+    KeyValues list;
+    list.add_text("kind", std::string(kind.kind));
+    list.add_text("FLOP", std::string(kind.flops));
+    list.add_text("with numbers", flops_with_numbers(op.spec));
+    list.add_text("uses", fmt::format("{} per step, {} FLOP together", workload.uses(static_cast<int>(i)), grouped(checked_mul(cost.flops.value(), static_cast<u128>(workload.uses(static_cast<int>(i)))))));
+    list.add_text("bytes", fmt::format("{} read, {} written ({})", grouped(cost.read.value()), grouped(cost.written.value()), kind.bytes));
+    for (const auto& [name, value] : fields_of(op.spec)) list.add_text(name, value);
+    list.add_text("source", std::string(kind.source));
+    document.add(std::move(list));
+  }
+  return found;
+}
+
+int run_explain(const Flags& flags) {
+  check_output_flags(flags.output);
+  Document document;
+  if (!flags.model.models.empty()) {
+    std::vector<RecordNote> notes;
+    const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, notes);
+    const Workload workload = build(configurations.front().network, configurations.front().scenario);
+    if (!explain_op_into(document, workload, flags.topic, configurations.front().label)) {
+      std::vector<std::string> names;
+      for (const Op& op : workload.ops()) names.push_back(op.leaf);
+      throw_input(fmt::format("'{}' is no op of {}", flags.topic, configurations.front().label), {"", 0, "explain"}, name_hint(flags.topic, names));
+    }
+  } else if (flags.topic == "ini") {
+    document.title = "INI keys of network files";
+    ReportTable table("ini", "");
+    table.add_column(ReportColumn{"section", "section", Unit::kText, 0});
+    table.add_column(ReportColumn{"key", "key", Unit::kText, 0});
+    table.add_column(ReportColumn{"value", "value", Unit::kText, 1});
+    table.add_column(ReportColumn{"meaning", "meaning", Unit::kText, 0});
+    for (const IniKeyDoc& key : ini_glossary())
+      table.add_row({Cell::text(std::string(key.section)), Cell::text(std::string(key.key)), Cell::text(std::string(key.values)), Cell::text(std::string(key.meaning))});
+    document.add(std::move(table));
+  } else {
+    std::vector<std::string> names;
+    bool found = false;
+    for (const KindExplanation& kind : kind_explanations()) {
+      names.emplace_back(kind.kind);
+      if (kind.kind == flags.topic) {
+        explain_kind_into(document, kind);
+        found = true;
+      }
+    }
+    for (const Column& column : all_columns()) names.emplace_back(column.key);
+    const Column* column = found ? nullptr : find_column(flags.topic);
+    if (!found && !column && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
+    if (column) {
+      document.title = std::string(column->key);
+      document.paragraph(std::string(column->meaning));
+      KeyValues list;
+      list.add_text("unit in files", base_unit(*column));
+      if (!column->formula.empty()) list.add_text("formula", std::string(column->formula));
+      list.add_text("where", std::string(column->where));
+      document.add(std::move(list));
+    } else if (!found) {
+      throw_input(fmt::format("nothing is called '{}'", flags.topic), {"", 0, "explain"}, name_hint(flags.topic, names));
+    }
+  }
+  return emit_document(document, flags.output);
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, a column, or the INI keys");
+  command->add_option("TOPIC", flags->topic, "op kind, column, 'ini', or with MODEL an op such as mlp/up")->required();
+  add_model_flags(*command, flags->model);
+  command->get_option("MODEL")->required(false);
+  add_scenario_flags(*command, flags->scenario);
+  add_output_flags(*command, flags->output);
+  command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096");
+  command->callback([flags, &exit_code] { exit_code = run_explain(*flags); });
+}
+
+}  // namespace fathom

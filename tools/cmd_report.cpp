@@ -1,0 +1,42 @@
+// fathom report: renders saved records.
+#include <memory>
+
+#include "lib/error.hpp"
+#include "reports/save.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  std::vector<std::string> files;
+  OutputFlags output;
+};
+
+int run_report(const Flags& flags) {
+  check_output_flags(flags.output);
+  Record all;
+  for (const std::string& file : flags.files) {
+    Record record = read_record(load_file(file), file);
+    if (all.command.empty()) {
+      all = std::move(record);
+      continue;
+    }
+    for (Result& result : record.results) all.results.push_back(std::move(result));
+    for (RecordNote& note : record.notes) all.notes.push_back(std::move(note));
+  }
+  return emit(all, flags.output);
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("report", "render saved records to table, md, csv, json, html");
+  command->add_option("RECORD", flags->files, "record files (JSON)")->required();
+  add_output_flags(*command, flags->output);
+  command->footer("Examples:\n  fathom report reports/out/compare.json -o md --ops\n  fathom report a.json b.json --save both.html");
+  command->callback([flags, &exit_code] { exit_code = run_report(*flags); });
+}
+
+}  // namespace fathom

@@ -1,0 +1,183 @@
+// From flags to configurations: ranges, defaults, MoD twins.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "lib/error.hpp"
+#include "models/registry.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr std::size_t kMostValues = 1'000'000;
+
+std::int64_t parse_integer(std::string_view text, std::string_view flag) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) throw_input(fmt::format("'{}' is too large", text), {"", 0, std::string(flag)});
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is not an integer", flag, text), {}, "write one number, a list 1,2,4, or a range 64:512:64 or 1:128:x2");
+  return value;
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts(1);
+  for (char c : text) {
+    if (c == at)
+      parts.emplace_back();
+    else
+      parts.back().push_back(c);
+  }
+  return parts;
+}
+
+Fraction parse_fraction_flag(const std::string& text, std::string_view flag) {
+  try {
+    return parse_fraction(text);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}: {}", flag, error.message()), {}, error.hint());
+  }
+}
+
+Gate parse_gate(const std::string& text) {
+  if (text.empty() || text == "raw") return Gate{GateKind::kRaw, 1.0, 0.0};
+  if (text == "sigmoid") return Gate{GateKind::kSigmoid, 1.0, 0.0};
+  if (text == "none") return Gate{GateKind::kNone, 1.0, 0.0};
+  throw_input(fmt::format("unknown gate '{}'", text), {"", 0, "gate"}, name_hint(text, {"raw", "sigmoid", "none"}));
+}
+
+// The model as written, with the twin flags applied.
+Network resolve(const std::string& model, const ModelFlags& flags) {
+  Network network = load_network(model);
+  const bool twin = flags.mod_every || !flags.capacity.empty() || flags.slots;
+  if (!twin) {
+    if (!flags.rounding.empty() || !flags.gate.empty())
+      throw_input("--rounding and --gate describe a MoD twin", {"", 0, ""}, "add --mod-every M and --capacity F");
+    return network;
+  }
+  if (!flags.capacity.empty() && flags.slots) throw Error(ErrorKind::kUsage, "--capacity and --slots exclude each other");
+  Route route;
+  if (flags.slots)
+    route.slots = *flags.slots;
+  else
+    route.capacity = flags.capacity.empty() ? Fraction{1, 8} : parse_fraction_flag(flags.capacity, "--capacity");
+  if (!flags.rounding.empty()) route.rounding = parse_rounding(flags.rounding);
+  route.gate = parse_gate(flags.gate);
+  Network routed = with_routes(network, flags.mod_every.value_or(2), route);
+  routed.name = fmt::format("{}+mod({}@{})", network.name, flags.mod_every.value_or(2),
+                            route.slots ? fmt::format("{} slots", *route.slots) : route.capacity->str());
+  return routed;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag) {
+  std::vector<std::int64_t> values;
+  for (const std::string& item : split(text, ',')) {
+    const std::vector<std::string> parts = split(item, ':');
+    if (parts.size() == 1) {
+      values.push_back(parse_integer(parts[0], flag));
+      continue;
+    }
+    if (parts.size() > 3) throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is not a range", flag, item), {}, "write first:last:step or first:last:x2");
+    const std::int64_t first = parse_integer(parts[0], flag);
+    const std::int64_t last = parse_integer(parts[1], flag);
+    const bool factor = parts.size() == 3 && !parts[2].empty() && parts[2][0] == 'x';
+    const std::int64_t step = parts.size() == 2 ? 1 : parse_integer(factor ? std::string_view(parts[2]).substr(1) : std::string_view(parts[2]), flag);
+    if (last < first) throw_input(fmt::format("the range {} runs backwards", item), {"", 0, std::string(flag)});
+    if (factor ? step < 2 || first < 1 : step < 1)
+      throw_input(fmt::format("the range {} never ends", item), {"", 0, std::string(flag)}, "steps are at least 1, factors at least 2 from at least 1");
+    for (std::int64_t value = first; value <= last; value = factor ? value * step : value + step) {
+      if (values.size() >= kMostValues) throw_input(fmt::format("the range {} has more than a million values", item), {"", 0, std::string(flag)});
+      values.push_back(value);
+      if (value > last / (factor ? step : 1)) break;  // the next product might leave 64 bits
+    }
+  }
+  return values;
+}
+
+void add_model_flags(CLI::App& app, ModelFlags& flags) {
+  app.add_option("MODEL", flags.models, "built-in name, INI file or Hugging Face config.json")->required();
+  app.add_option("--mod-every", flags.mod_every, "turn a dense model into its MoD twin: route layer l where l mod M = M-1")->type_name("M")->group("MoD twin");
+  app.add_option("--capacity", flags.capacity, "share of the tokens a routed block takes, such as 0.125 or 1/8 [1/8]")->type_name("F")->group("MoD twin");
+  app.add_option("--slots", flags.slots, "absolute slots per sequence instead of a share")->type_name("N")->group("MoD twin");
+  app.add_option("--rounding", flags.rounding, "of capacity x tokens: floor, half-up, ceil [floor]")->type_name("MODE")->group("MoD twin");
+  app.add_option("--gate", flags.gate, "raw, sigmoid or none [raw]")->type_name("G")->group("MoD twin");
+}
+
+void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
+  const auto group = "Scenario (lists: 1,2,4; ranges: 64:512:64, 1:128:x2)";
+  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable [prefill]")->type_name("P")->group(group);
+  app.add_option("--batch", flags.batch, "sequences [1]")->type_name("B")->group(group);
+  app.add_option("--seq", flags.seq, "tokens per sequence [2048, or the model's maximum]")->type_name("S")->group(group);
+  app.add_option("--context", flags.context, "decode: keys the new token sees, itself included [seq]")->type_name("N")->group(group);
+  app.add_option("--past", flags.past, "prefill: tokens that are cached already [0]")->type_name("T")->group(group);
+  app.add_option("--prompt", flags.prompt, "generate: prompt tokens [seq]")->type_name("P")->group(group);
+  app.add_option("--tokens", flags.tokens, "generate: output tokens [64]")->type_name("G")->group(group);
+  app.add_option("--dtype", flags.dtype, "f32 or bf16 [f32 on CPU, bf16 on GPU]")->type_name("T")->group(group);
+  app.add_option("--logits", flags.logits, "all, last or none [train: all; else last]")->type_name("L")->group(group);
+  app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->type_name("R")->group(group);
+  app.add_option("--participation", flags.participation, "threshold routing: share of tokens that take a routed block [capacity]")->type_name("F")->group(group);
+  app.add_option("--recompute", flags.recompute, "train: none, selective or full [none]")->type_name("R")->group(group);
+  app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->type_name("T")->group("More");
+  app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->type_name("T")->group("More");
+  app.add_option("--kv-page", flags.kv_page, "cache rows per page [1]")->type_name("N")->group("More");
+  app.add_option("--grad-accumulation", flags.grad_accumulation, "micro-steps per optimizer step [1]")->type_name("N")->group("More");
+  app.add_flag("--full-mask", flags.full_mask, "count the whole attention square")->group("More");
+  app.add_flag("--no-optimizer", flags.no_optimizer, "train: leave the optimizer out")->group("More");
+}
+
+std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioFlags& flags, bool gpu, std::vector<RecordNote>& notes) {
+  std::vector<Configuration> result;
+  std::vector<std::string> phases = flags.phases.empty() ? std::vector<std::string>{"prefill"} : flags.phases;
+  for (const std::string& model : model_flags.models) {
+    const Network network = resolve(model, model_flags);
+    for (const std::string& note : network.notes) notes.push_back({Note::Severity::kNote, network.name + ": " + note});
+    for (const std::string& phase_text : phases) {
+      Scenario base;
+      base.phase = parse_phase(phase_text);
+      base.dtype = flags.dtype.empty() ? (gpu ? DType::kBF16 : DType::kF32) : parse_dtype(flags.dtype);
+      base.kv_dtype = flags.kv_dtype.empty() ? base.dtype : parse_dtype(flags.kv_dtype);
+      base.grad_dtype = flags.grad_dtype.empty() ? base.dtype : parse_dtype(flags.grad_dtype);
+      base.logits = base.phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
+      if (!flags.logits.empty()) base.logits = parse_logits(flags.logits);
+      if (!flags.routing.empty()) base.routing = parse_routing(flags.routing);
+      if (!flags.participation.empty()) base.participation = parse_fraction_flag(flags.participation, "--participation");
+      if (!flags.recompute.empty()) base.recompute = parse_recompute(flags.recompute);
+      base.kv_page = flags.kv_page;
+      base.grad_accumulation = flags.grad_accumulation;
+      base.full_mask = flags.full_mask;
+      base.optimizer = !flags.no_optimizer;
+      const std::int64_t default_length = network.max_length > 0 ? std::min<std::int64_t>(2048, network.max_length) : 2048;
+      const auto values = [](const std::string& text, std::int64_t otherwise, std::string_view flag) {
+        return text.empty() ? std::vector<std::int64_t>{otherwise} : parse_range(text, flag);
+      };
+      const bool generate = base.phase == Phase::kGenerate;
+      const std::string& length_text = generate && !flags.prompt.empty() ? flags.prompt : flags.seq;
+      for (std::int64_t length : values(length_text, default_length, generate ? "--prompt" : "--seq"))
+        for (std::int64_t past : values(flags.past, 0, "--past"))
+          for (std::int64_t context : values(base.phase == Phase::kDecode ? flags.context : "", length, "--context"))
+            for (std::int64_t tokens : values(generate ? flags.tokens : "", 64, "--tokens"))
+              for (std::int64_t batch : values(flags.batch, 1, "--batch")) {
+                Configuration configuration{network, base, network.name};
+                Scenario& s = configuration.scenario;
+                s.length = length;
+                s.past = base.phase == Phase::kPrefill ? past : 0;
+                s.context = base.phase == Phase::kDecode ? context : 0;
+                s.tokens = generate ? tokens : 0;
+                s.batch = batch;
+                validate(s);
+                const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length + (generate ? s.tokens - 1 : 0);
+                if (network.max_length > 0 && reach > network.max_length)
+                  notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
+                                                                         network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
+                result.push_back(std::move(configuration));
+                if (result.size() > kMostValues) throw_input("more than a million configurations");
+              }
+    }
+  }
+  return result;
+}
+
+}  // namespace fathom

@@ -1,0 +1,21 @@
+// Machines and backends by name, and this machine's own file in the user's cache folder.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/backend.hpp"
+#include "lib/machine.hpp"
+
+namespace fathom {
+
+std::vector<std::pair<std::string, std::string>> list_machine_names();
+std::vector<std::pair<std::string, std::string>> list_backend_names();
+
+// A built-in name, a file, or "this-machine": the CPU's file in the cache folder ($XDG_CACHE_HOME/fathom), probed now (under 20 s) when
+// it is missing or was made on another CPU.
+Machine resolve_machine(const std::string& name, bool quiet);
+
+}  // namespace fathom

@@ -1,0 +1,86 @@
+// The fathom program: parses the command line, runs one command, maps errors to exit codes.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "lib/error.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+// CLI11's "The following arguments were not expected: --capcity" with the nearest known flag.
+std::string hint_for(const CLI::App& app, const std::string& message) {
+  const size_t at = message.find("--");
+  if (at == std::string::npos) return {};
+  const std::string word = message.substr(at, message.find_first_of(" =", at) - at);
+  const CLI::App* command = &app;
+  for (const CLI::App* sub : app.get_subcommands()) command = sub;
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::string nearest = nearest_name(word, names);
+  return nearest.empty() ? "see fathom " + (command == &app ? std::string() : command->get_name() + " ") + "--help" : fmt::format("did you mean '{}'?", nearest);
+}
+
+int report(const Error& error) {
+  fmt::print(stderr, "fathom: {}\n", error.what());
+  return exit_code(error.kind());
+}
+
+int run(int argc, char** argv) {
+  remember_arguments(argc, argv);
+  CLI::App app{"fathom counts what a Mixture-of-Depths transformer must compute, predicts how long that takes,\n"
+               "executes the same work with real kernels, and reports predicted against measured.",
+               "fathom"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version_text());
+  app.set_help_all_flag("--help-all", "help of every command");
+  app.footer("Examples:\n  fathom count gpt2-124m --mod-every 2 --capacity 1/8\n  fathom compare mod-60m dense-60m --backend cpu");
+  int code = 0;
+  add_count(app, code);
+  add_predict(app, code);
+  add_run(app, code);
+  add_compare(app, code);
+  add_list(app, code);
+  add_explain(app, code);
+  add_report(app, code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    std::string hint = hint_for(app, message);
+    // An unknown first word is most likely a mistyped command.
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
+      std::vector<std::string> names;
+      for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+      message = fmt::format("unknown command '{}'", argv[1]);
+      hint = name_hint(argv[1], names);
+    }
+    fmt::print(stderr, "fathom: {}\n", message);
+    if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
+    return 2;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace fathom
+
+int main(int argc, char** argv) {
+  try {
+    return fathom::run(argc, argv);
+  } catch (const fathom::Error& error) {
+    return fathom::report(error);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "fathom: out of memory\n");
+    return 4;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "fathom: internal error: {}\n  hint: please report this with the command line\n", error.what());
+    return 70;
+  }
+}

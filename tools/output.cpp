@@ -1,0 +1,179 @@
+// Where records go: stdout in the asked format, files by extension.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "lib/error.hpp"
+#include "reports/csv.hpp"
+#include "reports/html.hpp"
+#include "reports/markdown.hpp"
+#include "reports/save.hpp"
+#include "reports/text.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+std::string g_arguments;
+
+const std::vector<std::string> kFormats = {"table", "md", "csv", "json", "html"};
+
+std::string extension_of(const std::string& path) {
+  std::string extension = std::filesystem::path(path).extension().string();
+  if (!extension.empty()) extension.erase(0, 1);
+  if (extension == "markdown") extension = "md";
+  if (extension == "htm") extension = "html";
+  if (extension == "txt") extension = "table";
+  return extension;
+}
+
+TextOptions text_options(const OutputFlags& flags) {
+  TextOptions options;
+  options.width = 100;
+  if (const char* columns = std::getenv("COLUMNS"); columns && std::atoi(columns) >= 20) options.width = std::atoi(columns);
+  winsize size{};
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) options.width = size.ws_col;
+  if (flags.width > 0) options.width = flags.width;
+  options.colour = flags.color == "always" || (flags.color == "auto" && terminal && !std::getenv("NO_COLOR"));
+  return options;
+}
+
+ViewOptions view_options(const OutputFlags& flags, bool file) {
+  ViewOptions options;
+  options.ops = flags.ops || file;
+  options.glossary = file || flags.verbose;
+  return options;
+}
+
+std::string render(const Record& record, const std::string& format, const OutputFlags& flags, bool file, const std::string& plot_folder) {
+  if (format == "json") return write_record(record);
+  if (format == "csv") return render_csv(record_table(record, flags.ops ? "ops" : "results"), "\n");
+  const Document document = view_record(record, view_options(flags, file || format == "html"));
+  if (format == "md") return render_markdown(document, MarkdownOptions{plot_folder});
+  if (format == "html") return render_html(document);
+  return render_text(document, text_options(flags));
+}
+
+}  // namespace
+
+void remember_arguments(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool plain = !argument.empty() && argument.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}!#~") == std::string::npos;
+    g_arguments += (i > 1 ? " " : "") + (plain ? argument : "'" + argument + "'");
+  }
+}
+
+std::string utc_now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+Record new_record(const std::string& command) {
+  Record record;
+  record.command = command;
+  record.arguments = g_arguments;
+  record.version = version_text();
+  record.started = utc_now();
+  return record;
+}
+
+void add_output_flags(CLI::App& app, OutputFlags& flags) {
+  app.add_option("-o,--output", flags.format, "table, md, csv, json or html [table]")->type_name("F")->group("Output");
+  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html; repeatable")->type_name("FILE")->group("Output");
+  app.add_flag("--ops", flags.ops, "per-op tables (csv: one row per op)")->group("Output");
+  app.add_flag("-q,--quiet", flags.quiet, "no progress, no notes on stderr")->group("Output");
+  app.add_flag("-v,--verbose", flags.verbose, "explain columns, show more")->group("Output");
+  app.add_option("--width", flags.width, "columns of the table [terminal]")->type_name("N")->group("Output");
+  app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("W")->group("Output");
+}
+
+void check_output_flags(const OutputFlags& flags) {
+  const auto known = [](const std::string& format) { return std::find(kFormats.begin(), kFormats.end(), format) != kFormats.end(); };
+  if (!known(flags.format)) throw_input(fmt::format("unknown output format '{}'", flags.format), {"", 0, "-o"}, name_hint(flags.format, kFormats));
+  if (flags.color != "auto" && flags.color != "always" && flags.color != "never")
+    throw_input(fmt::format("--color is auto, always or never, not '{}'", flags.color));
+  if (flags.width != 0 && flags.width < 20) throw_input("--width is at least 20");
+  for (const std::string& path : flags.save)
+    if (!known(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html or .txt");
+}
+
+int emit_document(const Document& document, const OutputFlags& flags) {
+  const auto rendered = [&](const std::string& format, bool file) -> std::string {
+    if (format == "md") return render_markdown(document);
+    if (format == "html") return render_html(document);
+    const std::vector<const ReportTable*> tables = tables_of(document);
+    if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
+    if (format == "json") {
+      JsonWriter json;
+      json.begin_object().member("title", document.title).key("tables").begin_object();
+      for (const ReportTable* table : tables) {
+        json.key(table->key);
+        write_table(json, *table);
+      }
+      json.end_object().key("facts").begin_object();
+      for (const DocumentPart& part : document.parts)
+        if (const auto* list = std::get_if<KeyValues>(&part))
+          for (const KeyValues::Item& item : list->items) {
+            json.key(item.label.empty() ? item.key : item.label);
+            write_cell(json, item.value);
+          }
+      json.end_object().end_object();
+      return json.finish();
+    }
+    TextOptions options = text_options(flags);
+    if (file) options.colour = false;
+    return render_text(document, options);
+  };
+  for (const std::string& path : flags.save) save_file(path, rendered(extension_of(path), true));
+  write_stream(STDOUT_FILENO, rendered(flags.format, false));
+  return 0;
+}
+
+int emit(const Record& record, const OutputFlags& flags) {
+  for (const std::string& path : flags.save) {
+    const std::string format = extension_of(path);
+    std::string plot_folder;
+    if (format == "md") {
+      const std::filesystem::path file(path);
+      const std::string folder = file.stem().string() + "_plots";
+      const std::vector<PlotFile> plots = plot_files(view_record(record, view_options(flags, true)));
+      for (const PlotFile& plot : plots) save_file((file.parent_path() / folder / plot.name).string(), plot.content);
+      if (!plots.empty()) plot_folder = folder + "/";
+    }
+    save_file(path, render(record, format, flags, true, plot_folder));
+  }
+  write_stream(STDOUT_FILENO, render(record, flags.format, flags, false, ""));  // a closed pipe is the reader's wish, not an error
+  return 0;
+}
+
+Progress::Progress(bool quiet) : on_(!quiet && isatty(STDERR_FILENO) != 0) {}
+
+void Progress::show(const std::string& text, double share, double elapsed) {
+  if (!on_ || (shown_ && elapsed - last_ < 0.2)) return;
+  last_ = elapsed;
+  shown_ = true;
+  const double left = share > 0.02 ? elapsed / share - elapsed : -1;
+  const std::string eta = left >= 0 ? fmt::format(", {:.0f} s left", left) : "";
+  fmt::print(stderr, "\r\033[K{} {:3.0f} %{}", text, share * 100, eta);
+  std::fflush(stderr);
+}
+
+void Progress::clear() {
+  if (!on_ || !shown_) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+}  // namespace fathom

@@ -1,0 +1,150 @@
+#include "tools/results.hpp"
+
+#include <fmt/format.h>
+
+#include "lib/plan.hpp"
+#include "models/params.hpp"
+
+namespace fathom {
+namespace {
+
+bool same_shape(const Network& routed, const Network& dense) {
+  if (dense.has_routes() || !routed.has_routes()) return false;
+  if (routed.width != dense.width || routed.vocab != dense.vocab || routed.layer_count() != dense.layer_count() || routed.tied != dense.tied) return false;
+  for (std::int64_t layer = 0; layer < routed.layer_count(); ++layer) {
+    BlockConfig block = routed.block(layer);
+    block.route.reset();
+    if (!(block == dense.block(layer))) return false;
+  }
+  return true;
+}
+
+bool same_scenario(const Scenario& a, const Scenario& b) {
+  return a.phase == b.phase && a.batch == b.batch && a.length == b.length && a.past == b.past && a.context == b.context && a.tokens == b.tokens &&
+         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute;
+}
+
+Figures scenario_figures(const Network& network, const Scenario& s) {
+  Figures figures;
+  figures.set("phase", Cell::text(std::string(phase_name(s.phase))));
+  figures.set("batch", Cell::count(static_cast<u128>(s.batch)));
+  if (s.phase == Phase::kGenerate) {
+    figures.set("prompt", Cell::count(static_cast<u128>(s.length)));
+    figures.set("tokens", Cell::count(static_cast<u128>(s.tokens)));
+  } else if (s.phase == Phase::kDecode) {
+    figures.set("context", Cell::count(static_cast<u128>(s.context)));
+  } else {
+    figures.set("seq", Cell::count(static_cast<u128>(s.length)));
+    if (s.past > 0) figures.set("past", Cell::count(static_cast<u128>(s.past)));
+  }
+  figures.set("dtype", Cell::text(std::string(dtype_name(s.dtype))));
+  figures.set("logits", Cell::text(std::string(logits_name(s.logits))));
+  if (network.has_routes()) figures.set("routing", Cell::text(std::string(routing_name(s.rule()))));
+  if (s.phase == Phase::kTrain && s.recompute != Recompute::kNone) figures.set("recompute", Cell::text(std::string(recompute_name(s.recompute))));
+  return figures;
+}
+
+Figures op_figures(const Workload& workload, int index) {
+  const Op& op = workload.ops()[static_cast<size_t>(index)];
+  const std::int64_t uses = workload.uses(index);
+  const Cost cost = declared_cost(op.spec) * static_cast<u128>(uses);
+  Figures row;
+  row.set("path", Cell::text(workload.path(index)));
+  row.set("kind", Cell::text(std::string(kind_name(op.spec))));
+  row.set("part", Cell::text(std::string(part_name(op.part))));
+  row.set("pass", Cell::text(std::string(pass_name(op.pass))));
+  row.set("shape", Cell::text(shape_text(op.spec)));
+  row.set("times", Cell::count(static_cast<u128>(uses)));
+  row.set("flops_matmul", Cell::count(cost.flops));
+  const Rows rows = rows_of(op.spec);
+  const auto* gemm = std::get_if<Gemm>(&op.spec);
+  if (rows.routed() || (gemm && gemm->experts > 1)) {
+    const ExpectedCost expected = expected_cost(op.spec);
+    row.set("flops_expected", Cell::number(expected.flops * static_cast<double>(uses)));
+    row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
+    row.set("rows_expected", Cell::number(expected.rows));
+  } else if (rows.count > 0) {
+    row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
+  }
+  row.set("elements_vector", Cell::count(cost.elements_total()));
+  row.set("bytes_read", Cell::count(cost.read));
+  row.set("bytes_written", Cell::count(cost.written));
+  return row;
+}
+
+}  // namespace
+
+std::string shape_text(const OpSpec& spec) {
+  const Rows rows = rows_of(spec);
+  return std::visit(overloaded{
+                        [&](const Gemm& op) {
+                          switch (op.role) {
+                            case GemmRole::kForward: return fmt::format("{}x{}x{}", op.rows.count, op.out, op.in);
+                            case GemmRole::kInputGradient: return fmt::format("{}x{}x{}", op.rows.count, op.in, op.out);
+                            case GemmRole::kWeightGradient: return fmt::format("{}x{}x{}", op.in, op.out, op.rows.count);
+                          }
+                          return std::string();
+                        },
+                        [&](const Attention& op) { return fmt::format("{} rows, {}/{} heads x {}", op.rows.count, op.heads, op.kv_heads, op.qk_dim); },
+                        [&](const AttentionBackward& op) {
+                          return fmt::format("{} rows, {}/{} heads x {}", op.forward.rows.count, op.forward.heads, op.forward.kv_heads, op.forward.qk_dim);
+                        },
+                        [&](const Select& op) { return fmt::format("{} of {} x {}", op.selected.count, op.sequences, op.length); },
+                        [&](const GradientNorm& op) { return fmt::format("{}", op.params); },
+                        [&](const AdamW& op) { return fmt::format("{}", op.params); },
+                        [&](const auto&) { return fmt::format("{} rows", rows.count); },
+                    },
+                    spec);
+}
+
+double comparable_flops(const Workload& workload) {
+  bool random = workload.routed();
+  for (const Op& op : workload.ops())
+    if (const auto* gemm = std::get_if<Gemm>(&op.spec)) random = random || gemm->experts > 1;
+  return random ? workload.expected_total().flops : workload.total().flops.to_double();
+}
+
+int find_twin(const std::vector<TwinKey>& all, size_t index) {
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i != index && same_shape(*all[index].network, *all[i].network) && same_scenario(*all[index].scenario, *all[i].scenario)) return static_cast<int>(i);
+  return -1;
+}
+
+Result counted_result(const std::string& label, const Network& network, const Scenario& s, const Workload& workload) {
+  Result result;
+  result.model = label;
+  result.fingerprint = workload.fingerprint();
+  result.scenario = scenario_figures(network, s);
+  const ParameterCount params = count_parameters(network);
+  const Cost total = workload.total();
+  Figures& totals = result.totals;
+  totals.set("params_total", Cell::count(params.total));
+  totals.set("params_active", Cell::count(params.active));
+  totals.set("flops_matmul", Cell::count(total.flops));
+  if (workload.routed()) totals.set("flops_expected", Cell::number(workload.expected_total().flops));
+  totals.set("elements_vector", Cell::count(total.elements_total()));
+  totals.set("bytes_read", Cell::count(total.read));
+  totals.set("bytes_written", Cell::count(total.written));
+  const bool caches = s.phase != Phase::kTrain;
+  const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
+  totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page) : Bytes()));
+  totals.set("kv_bytes_per_token", Cell::count(kv_bytes_per_token(network, s.kv_dtype)));
+  totals.set("peak_bytes", Cell::count(static_cast<u128>(plan_memory(workload).arena)));
+  result.convention_flops = Cell::count(total.flops);
+  for (int p = 0; p < kPartCount; ++p) {
+    const Cost part = workload.total(static_cast<Part>(p));
+    if (part == Cost{}) continue;
+    Figures row;
+    row.set("part", Cell::text(std::string(part_name(static_cast<Part>(p)))));
+    row.set("flops_matmul", Cell::count(part.flops));
+    row.set("elements_vector", Cell::count(part.elements_total()));
+    row.set("bytes_read", Cell::count(part.read));
+    row.set("bytes_written", Cell::count(part.written));
+    row.set("params_total", Cell::count(params.part(static_cast<Part>(p))));
+    result.parts.push_back(std::move(row));
+  }
+  for (size_t i = 0; i < workload.ops().size(); ++i) result.ops.push_back(op_figures(workload, static_cast<int>(i)));
+  return result;
+}
+
+}  // namespace fathom

@@ -1,0 +1,29 @@
+// From workloads, predictions and measurements to the figures of a record.
+#pragma once
+
+#include <optional>
+
+#include "lib/workload.hpp"
+#include "models/network.hpp"
+#include "models/scenario.hpp"
+#include "reports/record.hpp"
+
+namespace fathom {
+
+// Identity, parameters, counts, memory; ops and parts. `workload` is the op list of (network, scenario).
+Result counted_result(const std::string& label, const Network& network, const Scenario& scenario, const Workload& workload);
+
+// The index of the configuration that is the dense twin of `index` (same shape and scenario, no routes), or -1.
+struct TwinKey {
+  const Network* network;
+  const Scenario* scenario;
+};
+int find_twin(const std::vector<TwinKey>& all, size_t index);
+
+// Expected FLOPs where rows are random, else the exact count: what ratios compare.
+double comparable_flops(const Workload& workload);
+
+// "m x n x k", "32 x 128 x 2048": the shape column.
+std::string shape_text(const OpSpec& spec);
+
+}  // namespace fathom

@@ -1,0 +1,50 @@
+// Predicting and measuring configurations: what predict, run and compare share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/compare.hpp"
+#include "lib/measure.hpp"
+#include "lib/predict/prediction.hpp"
+#include "tools/cli.hpp"
+#include "tools/machines.hpp"
+
+namespace fathom {
+
+struct TimedFlags {
+  std::string backend = "cpu";
+  std::string on;                // machine; empty: the backend's own
+  std::string predictor = "roofline";
+  int threads = 0;
+  std::uint64_t seed = 1;
+  double time = 0;               // seconds for all measurements; 0: by the number of configurations
+  std::int64_t rounds = 0;       // exact number of rounds; 0: by time and spread
+};
+void add_predict_flags(CLI::App& app, TimedFlags& flags);
+void add_measure_flags(CLI::App& app, TimedFlags& flags);
+
+// One configuration on its way through count, predict, measure, compare.
+struct Timed {
+  Configuration configuration;
+  std::shared_ptr<Workload> workload;
+  StepPrediction raw, bracketed, light;
+  std::unique_ptr<Execution> execution;
+  Measurement measurement;
+  Comparison comparison;
+  int twin = -1;                 // index of its dense twin in the same call
+};
+
+std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
+void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags);
+// Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
+void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet, Record& record);
+
+// Adds predicted, measured and compared figures to a counted result.
+void add_prediction(Result& result, const Timed& timed, const Machine& machine);
+void add_measurement(Result& result, const Timed& timed);
+void add_comparison(Result& result, const Timed& timed);
+void add_pair(Result& result, const Timed& timed, const Timed& twin, bool predicted, bool measured);
+
+}  // namespace fathom
