@@ -78,7 +78,7 @@ int run_explain(const Flags& flags) {
     table.add_column(ReportColumn{"value", "value", Unit::kText, 1});
     table.add_column(ReportColumn{"meaning", "meaning", Unit::kText, 0});
     for (const IniKeyDoc& key : ini_glossary())
-      table.add_row({Cell::text(std::string(key.section)), Cell::text(std::string(key.key)), Cell::text(std::string(key.values)), Cell::text(std::string(key.meaning))});
+      table.add_row({Cell::text(key.section), Cell::text(key.key), Cell::text(key.standard.empty() ? key.values : key.values + " [" + key.standard + "]"), Cell::text(key.meaning)});
     document.add(std::move(table));
   } else {
     std::vector<std::string> names;

@@ -41,6 +41,9 @@ void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedF
 // Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet, Record& record);
 
+// CPU, threads, software and machine state of a measured record.
+void describe_environment(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags);
+
 // Adds predicted, measured and compared figures to a counted result.
 void add_prediction(Result& result, const Timed& timed, const Machine& machine);
 void add_measurement(Result& result, const Timed& timed);
