@@ -66,7 +66,7 @@ class ProgramExecution : public Execution {
   // The threshold of the selection that this op makes or depends on.
   float threshold(const BoundOp& bound) const { return selections_[static_cast<size_t>(bound.selection)].threshold; }
   // New random tokens for every later run (decode steps differ, so that routed row counts vary as in real use).
-  void vary_tokens(bool on) { vary_tokens_ = on; }
+  void vary_tokens(bool on) override { vary_tokens_ = on; }
   // Keep KV counts between runs instead of starting each run from the bound state (real generation).
   void keep_cache(bool on) { keep_cache_ = on; }
 

@@ -68,6 +68,11 @@ class Execution {
   // Which implementation runs this op ("brg:avx512_core_amx_bf16", "radix select, avx512"); recorded with measurements.
   virtual std::string implementation(int op) const = 0;
 
+  // New random tokens in every later pass (decode steps differ, so that routed row counts vary as in real use).
+  virtual void vary_tokens(bool) {}
+  // Threshold routing: centres the decision of an untrained router so that routed rows are taken at the workload's probability.
+  virtual void calibrate_participation() {}
+
   // Same-class reference work for bracketed timing (NOTES: ABBA): runs a fixed kernel of the op's class lasting roughly `seconds`
   // and at most a few milliseconds. Classes: see reference_class.
   virtual void run_reference(int reference_class) = 0;

@@ -6,6 +6,7 @@
 #include "models/registry.hpp"
 #include "reports/columns.hpp"
 #include "tools/cli.hpp"
+//PM
 #include "tools/machines.hpp"
 
 namespace fathom {
