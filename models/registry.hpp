@@ -20,6 +20,8 @@ struct BuiltinFile {
 };
 // Sorted by name. Defined in a source file that the build generates from models/networks.
 std::span<const BuiltinFile> builtin_network_files();
+// The same for models/machines.
+std::span<const BuiltinFile> builtin_machine_files();
 
 struct NetworkEntry {
   std::string name;

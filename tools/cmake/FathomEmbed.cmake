@@ -1,7 +1,8 @@
-# Compiles the network presets into the library: models/networks/*.ini become one generated source that defines
-# fathom::builtin_network_files(). Run as a script (-P) it writes that source; included, it adds the build rule.
+# Compiles the presets into the library: models/networks/*.ini and models/machines/*.ini each become one generated source that
+# defines fathom::builtin_network_files() or fathom::builtin_machine_files(). Run as a script (-P) it writes such a source;
+# included, it adds the build rules.
 if(CMAKE_SCRIPT_MODE_FILE)
-  set(text "// Generated from models/networks; edit the INI files there.\n#include \"models/registry.hpp\"\n\nnamespace fathom {\n")
+  set(text "// Generated from models/${KIND}s; edit the INI files there.\n#include \"models/registry.hpp\"\n\nnamespace fathom {\n")
   set(table "")
   string(REPLACE "," ";" FILES "${FILES}")
   set(index 0)
@@ -16,17 +17,19 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(APPEND table "      {\"${name}\", kFile${index}},\n")
     math(EXPR index "${index} + 1")
   endforeach()
-  string(APPEND text "\nstd::span<const BuiltinFile> builtin_network_files() {\n  static constexpr BuiltinFile files[] = {\n${table}  };\n  return files;\n}\n\n}  // namespace fathom\n")
+  string(APPEND text "\nstd::span<const BuiltinFile> builtin_${KIND}_files() {\n  static constexpr BuiltinFile files[] = {\n${table}  };\n  return files;\n}\n\n}  // namespace fathom\n")
   file(WRITE ${OUTPUT} "${text}")
   return()
 endif()
 
-file(GLOB network_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/models/networks/*.ini)
-list(SORT network_files)
-list(JOIN network_files "," network_list)
-set(embedded ${CMAKE_BINARY_DIR}/generated/builtin_networks.cpp)
-add_custom_command(OUTPUT ${embedded}
-  COMMAND ${CMAKE_COMMAND} -DOUTPUT=${embedded} "-DFILES=${network_list}" -P ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
-  DEPENDS ${network_files} ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
-  COMMENT "embedding the network presets" VERBATIM)
-target_sources(fathom_models PRIVATE ${embedded})
+foreach(kind network machine)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/models/${kind}s/*.ini)
+  list(SORT files)
+  list(JOIN files "," list)
+  set(embedded ${CMAKE_BINARY_DIR}/generated/builtin_${kind}s.cpp)
+  add_custom_command(OUTPUT ${embedded}
+    COMMAND ${CMAKE_COMMAND} -DKIND=${kind} -DOUTPUT=${embedded} "-DFILES=${list}" -P ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
+    COMMENT "embedding the ${kind} presets" VERBATIM)
+  target_sources(fathom_models PRIVATE ${embedded})
+endforeach()

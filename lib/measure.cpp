@@ -1,0 +1,343 @@
+// The measuring protocol: warm-up, raw end-to-end passes, bracketed passes, all interleaved over the workloads.
+#include "lib/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "lib/error.hpp"
+
+namespace fathom {
+namespace {
+
+class MonotonicClock : public Clock {
+ public:
+  double now() override { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+};
+
+constexpr int kMaxBatch = 64;
+constexpr int kRoundsForSpread = 8;  // halves of fewer rounds say nothing
+
+// May this instance be called again at once with the same result? In-place and accumulating ops may not.
+bool idempotent(const Op& op) {
+  for (const Operand& out : op.outputs)
+    for (const Operand& in : op.inputs)
+      if (in.tensor == out.tensor && in.layer_offset == out.layer_offset) return false;
+  bool pure = true;
+  std::visit(
+      [&pure](const auto& spec) {
+        if constexpr (requires { spec.accumulate; }) pure = pure && !spec.accumulate;
+        if constexpr (requires { spec.accumulate_weights; }) pure = pure && !spec.accumulate_weights;
+      },
+      op.spec);
+  return pure && !std::holds_alternative<KvAppend>(op.spec) && !std::holds_alternative<AdamW>(op.spec) && !std::holds_alternative<GradientNorm>(op.spec) &&
+         !std::holds_alternative<ScatterAddRows>(op.spec) && !std::holds_alternative<GatherBackward>(op.spec) && !std::holds_alternative<Rope>(op.spec) &&
+         !std::holds_alternative<AddResidual>(op.spec) && !std::holds_alternative<RouterScoreBackward>(op.spec);
+}
+
+// One sample of one instance, with the references around it.
+struct Sample {
+  int instance = 0;
+  int round = 0;
+  double seconds = 0;
+  double before = 0, after = 0;
+};
+
+// Everything known about one workload while it is measured.
+struct Subject {
+  Execution* execution = nullptr;
+  std::vector<Instance> instances;
+  std::vector<int> classes;        // reference class per op
+  std::vector<std::string> class_names;
+  std::vector<int> batch;          // per op
+  std::vector<Sample> samples;
+  std::vector<double> raw;
+  std::vector<double> rows, flops; // per op: sums over executed instances of all rounds
+  int rounds = 0;
+  Measurement result;
+};
+
+class Runner {
+ public:
+  Runner(std::span<Execution* const> executions, const MeasureOptions& options, Clock& clock, MachineObserver* observer)
+      : options_(options), clock_(clock), observer_(observer) {
+    if (executions.empty()) throw_internal("measure: nothing to measure");
+    for (Execution* execution : executions) {
+      Subject s;
+      s.execution = execution;
+      const Workload& w = execution->workload();
+      s.instances = w.instances();
+      s.class_names = execution->reference_classes();
+      for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) s.classes.push_back(execution->reference_class(i));
+      s.batch.assign(w.ops().size(), 1);
+      s.rows.assign(w.ops().size(), 0);
+      s.flops.assign(w.ops().size(), 0);
+      subjects_.push_back(std::move(s));
+    }
+  }
+
+  std::vector<Measurement> run() {
+    begin_ = clock_.now();
+    std::map<std::string, double> before;
+    if (observer_) before = observer_->observe();
+    warm_up();
+    raw_passes();
+    if (options_.bracketed && !stop_) bracketed_passes();
+    std::map<std::string, double> after;
+    if (observer_) after = observer_->observe();
+    nominals();
+    std::vector<Measurement> results;
+    for (Subject& s : subjects_) {
+      finish(s);
+      s.result.state_before = before;
+      s.result.state_after = after;
+      results.push_back(std::move(s.result));
+    }
+    return results;
+  }
+
+ private:
+  double elapsed() const { return clock_.now() - begin_; }
+
+  void report(const char* stage, int round, double share) {
+    if (options_.progress) options_.progress({elapsed(), std::clamp(share, 0.0, 1.0), round, stage});
+    if (options_.interrupted && options_.interrupted()) {
+      stop_ = true;
+      stopped_by_ = "interrupt";
+    }
+  }
+
+  void warm_up() {
+    for (int i = 0; i < options_.warmup && !stop_; ++i) {
+      report("warm-up", i, 0);
+      for (Subject& s : subjects_) s.execution->run();
+    }
+  }
+
+  // Unbracketed passes from start to end: what a user sees.
+  void raw_passes() {
+    const double budget = options_.bracketed ? options_.seconds * options_.raw_share : options_.seconds;
+    for (int round = 0; round < options_.max_rounds && !stop_; ++round) {
+      if (round >= options_.min_rounds && (elapsed() >= budget || (!options_.bracketed && raw_settled()))) {
+        if (!options_.bracketed) stopped_by_ = elapsed() >= budget ? "time" : "spread";
+        break;
+      }
+      report("end to end", round, elapsed() / options_.seconds);
+      for (Subject& s : subjects_) {
+        const double t = clock_.now();
+        s.execution->run();
+        s.raw.push_back(clock_.now() - t);
+      }
+    }
+  }
+
+  bool raw_settled() const {
+    for (const Subject& s : subjects_)
+      if (static_cast<int>(s.raw.size()) < kRoundsForSpread || halves_spread(s.raw) > options_.target_spread) return false;
+    return true;
+  }
+
+  void bracketed_passes() {
+    // One discarded bracketed pass: references are created and warmed, short ops found.
+    for (Subject& s : subjects_) pass(s, -1);
+    for (Subject& s : subjects_) choose_batches(s);
+    references_.clear();
+    stopped_by_ = "rounds";
+    for (int round = 0; round < options_.max_rounds && !stop_; ++round) {
+      if (round >= options_.min_rounds) {
+        if (elapsed() >= options_.seconds) {
+          stopped_by_ = "time";
+          break;
+        }
+        if (settled(round)) {
+          stopped_by_ = "spread";
+          break;
+        }
+      }
+      report("op by op", round, elapsed() / options_.seconds);
+      if (stop_) break;
+      for (Subject& s : subjects_) pass(s, round);
+    }
+  }
+
+  double reference(Subject& s, int which) {
+    const double t = clock_.now();
+    s.execution->run_reference(which);
+    const double r = clock_.now() - t;
+    references_[s.class_names[static_cast<size_t>(which)]].push_back(r);
+    return r;
+  }
+
+  // The list once, in order, each op between two runs of its reference; consecutive ops of a class share the one between them.
+  void pass(Subject& s, int round) {
+    s.execution->begin_pass();
+    int last_class = -1;
+    double last = 0;
+    for (int i = 0; i < static_cast<int>(s.instances.size()); ++i) {
+      const int op = s.instances[static_cast<size_t>(i)].op;
+      const int which = s.classes[static_cast<size_t>(op)];
+      const double before = which == last_class ? last : reference(s, which);
+      const int batch = s.batch[static_cast<size_t>(op)];
+      const double t = clock_.now();
+      for (int b = 0; b < batch; ++b) s.execution->run_instance(i);
+      const double seconds = (clock_.now() - t) / batch;
+      const double after = reference(s, which);
+      s.samples.push_back({i, round, seconds, before, after});
+      if (round >= 0) {
+        s.rows[static_cast<size_t>(op)] += static_cast<double>(s.execution->executed(i).rows);
+        s.flops[static_cast<size_t>(op)] += s.execution->executed_flops(i).to_double();
+      }
+      last_class = which;
+      last = after;
+    }
+    if (round >= 0) s.rounds = round + 1;
+  }
+
+  void choose_batches(Subject& s) {
+    const Workload& w = s.execution->workload();
+    std::vector<Samples> times(w.ops().size());
+    for (const Sample& sample : s.samples) times[static_cast<size_t>(s.instances[static_cast<size_t>(sample.instance)].op)].values.push_back(sample.seconds);
+    s.samples.clear();
+    for (size_t i = 0; i < w.ops().size(); ++i) {
+      const double median = times[i].median();
+      if (median >= options_.too_short || !(median > 0)) continue;
+      const Cost cost = declared_cost(w.ops()[i].spec);
+      if (!idempotent(w.ops()[i]) || (cost.read + cost.written).to_double() > static_cast<double>(options_.batch_bytes)) continue;
+      s.batch[i] = static_cast<int>(std::clamp(std::ceil(options_.batch_target / median), 1.0, static_cast<double>(kMaxBatch)));
+    }
+  }
+
+  // Per-round sums of t / r x current nominal: cheap enough to look at between rounds.
+  bool settled(int rounds) const {
+    if (rounds < kRoundsForSpread) return false;
+    std::map<std::string, double> nominal;
+    for (const auto& [name, values] : references_) nominal[name] = Samples{values}.quantile(0.25);
+    for (const Subject& s : subjects_) {
+      std::vector<double> sums(static_cast<size_t>(rounds), 0.0);
+      for (const Sample& x : s.samples) {
+        const auto which = static_cast<size_t>(s.classes[static_cast<size_t>(s.instances[static_cast<size_t>(x.instance)].op)]);
+        sums[static_cast<size_t>(x.round)] += normalised(x, nominal.at(s.class_names[which]));
+      }
+      if (halves_spread(sums) > options_.target_spread) return false;
+    }
+    return true;
+  }
+
+  static double normalised(const Sample& x, double nominal) {
+    const double r = (x.before + x.after) / 2;
+    return r > 0 ? x.seconds / r * nominal : x.seconds;
+  }
+
+  void nominals() {
+    for (const auto& [name, values] : references_) {
+      ReferenceMeasurement r;
+      r.name = name;
+      const Samples samples{values};
+      r.nominal = samples.quantile(0.25);
+      r.median = samples.median();
+      r.p95 = samples.quantile(0.95);
+      r.samples = static_cast<int>(values.size());
+      Samples steps;
+      for (size_t i = 1; i < values.size(); ++i)
+        if (values[i - 1] > 0) steps.values.push_back(std::abs(values[i] / values[i - 1] - 1));
+      r.noise = steps.quantile(0.9);
+      nominal_[name] = r;
+    }
+  }
+
+  void finish(Subject& s) {
+    const Workload& w = s.execution->workload();
+    Measurement& m = s.result;
+    m.workload = w.fingerprint();
+    m.ops = PerOp<OpMeasurement>(w);
+    std::set<std::string> used;
+    for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
+      OpMeasurement& o = m.ops[i];
+      o.uses = w.uses(i);
+      o.implementation = s.execution->implementation(i);
+      o.reference = s.class_names[static_cast<size_t>(s.classes[static_cast<size_t>(i)])];
+      o.batch = s.batch[static_cast<size_t>(i)];
+      o.round_total.assign(static_cast<size_t>(s.rounds), 0.0);
+      o.reason = options_.bracketed ? "the op was not reached" : "only end-to-end passes were asked for";
+      used.insert(o.reference);
+    }
+    for (const Sample& x : s.samples) {
+      const int op = s.instances[static_cast<size_t>(x.instance)].op;
+      OpMeasurement& o = m.ops[op];
+      const double nominal = nominal_.at(o.reference).nominal;
+      o.raw.values.push_back(x.seconds);
+      o.ratio.values.push_back(nominal > 0 ? normalised(x, nominal) / nominal : 0);
+      o.round_total[static_cast<size_t>(x.round)] += normalised(x, nominal);
+    }
+    std::map<std::string, std::vector<double>> class_rounds;
+    std::vector<double> step_rounds(static_cast<size_t>(s.rounds), 0.0);
+    for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
+      OpMeasurement& o = m.ops[i];
+      if (o.raw.empty()) continue;
+      finish_op(o, w.ops()[static_cast<size_t>(i)], s, i);
+      m.step.normalised += o.total;
+      auto& rounds = class_rounds[o.reference];
+      rounds.resize(static_cast<size_t>(s.rounds), 0.0);
+      for (size_t r = 0; r < o.round_total.size(); ++r) {
+        rounds[r] += o.round_total[r];
+        step_rounds[r] += o.round_total[r];
+      }
+    }
+    for (const auto& [name, rounds] : class_rounds) m.class_noise[name] = halves_spread(rounds);
+    for (const std::string& name : used)
+      if (const auto found = nominal_.find(name); found != nominal_.end()) m.references.push_back(found->second);
+    m.step.normalised_noise = halves_spread(step_rounds);
+    m.step.rounds = s.rounds;
+    m.step.raw.values = s.raw;
+    m.step.raw_median = m.step.p50 = m.step.raw.median();
+    m.step.p95 = m.step.raw.quantile(0.95);
+    m.step.p99 = m.step.raw.quantile(0.99);
+    m.step.raw_min = m.step.raw.min();
+    m.step.raw_noise = halves_spread(s.raw);
+    m.seconds_spent = elapsed();
+    m.interrupted = stop_;
+    m.stopped_by = stopped_by_;
+  }
+
+  void finish_op(OpMeasurement& o, const Op& op, const Subject& s, int index) {
+    const double samples = static_cast<double>(o.raw.values.size());
+    o.raw_median = o.raw.median();
+    o.raw_p95 = o.raw.quantile(0.95);
+    o.raw_min = o.raw.min();
+    const double nominal = nominal_.at(o.reference).nominal;
+    // Where rows vary from use to use the median would be that of one row count; the mean is what adds up.
+    const double ratio = rows_of(op.spec).routed() ? o.ratio.mean() : o.ratio.median();
+    o.seconds = nominal > 0 ? ratio * nominal : o.raw_median;
+    o.total = o.seconds * static_cast<double>(o.uses);
+    o.noise = halves_spread(o.round_total);
+    o.rows_executed = s.rows[static_cast<size_t>(index)] / samples;
+    o.executed_flops = s.flops[static_cast<size_t>(index)] / samples;
+    const bool short_sample = o.raw_median * o.batch < options_.too_short;
+    o.status = short_sample ? MeasureStatus::kTooShort : MeasureStatus::kOk;
+    o.reason = short_sample ? "a sample lasts less than the shortest time that can be trusted, and the op may not be repeated in place" : "";
+  }
+
+  const MeasureOptions& options_;
+  Clock& clock_;
+  MachineObserver* observer_;
+  std::vector<Subject> subjects_;
+  std::map<std::string, std::vector<double>> references_;
+  std::map<std::string, ReferenceMeasurement> nominal_;
+  double begin_ = 0;
+  bool stop_ = false;
+  std::string stopped_by_ = "rounds";
+};
+
+}  // namespace
+
+Clock& system_clock() {
+  static MonotonicClock clock;
+  return clock;
+}
+
+std::vector<Measurement> measure(std::span<Execution* const> executions, const MeasureOptions& options, Clock& clock, MachineObserver* observer) {
+  return Runner(executions, options, clock, observer).run();
+}
+
+}  // namespace fathom
