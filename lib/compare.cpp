@@ -69,7 +69,7 @@ Comparison compare(const Workload& w, const StepPrediction& bracketed, const Ste
                    const CompareOptions& options) {
   for (const std::string* part : {&bracketed.workload, &raw.workload, &light.workload, &m.workload})
     if (*part != w.fingerprint()) throw_internal("compare: parts of different workloads");
-  if (light.predictor != Predictor::kLight) throw_internal("compare: the bound must come from light");
+  if (light.predictor != PredictorKind::kLight) throw_internal("compare: the bound must come from light");
   Comparison result;
   result.workload = w.fingerprint();
   result.ops = PerOp<OpComparison>(w);

@@ -26,10 +26,10 @@ std::uint64_t mix(std::uint64_t& state) {
 }
 
 // Medians in the unit of the probe: `amount` per second, or seconds per `amount`.
-ProbeResult summary(std::string name, bool rate, std::vector<double> seconds, double amount) {
+CostProbe summary(std::string name, bool rate, std::vector<double> seconds, double amount) {
   std::sort(seconds.begin(), seconds.end());
   const auto at = [&](double q) { return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)]; };
-  ProbeResult r;
+  CostProbe r;
   r.name = std::move(name);
   r.unit = rate ? "B/s" : "s";
   r.value = rate ? amount / at(0.5) : at(0.5) / amount;
@@ -116,7 +116,7 @@ std::string_view stream_pattern_name(StreamPattern pattern) {
   return "?";
 }
 
-ProbeResult probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_per_thread, int threads, double seconds, int min_samples,
+CostProbe probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_per_thread, int threads, double seconds, int min_samples,
                          std::int64_t gather_row_bytes) {
   const int arrays = arrays_of(pattern);
   const std::int64_t row_floats = gather_row_bytes / 4;
@@ -143,7 +143,7 @@ ProbeResult probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes
   std::int64_t passes = 1;
   while (run(shares, pattern, passes) < 3e-4 && passes < (1 << 20)) passes *= 2;
   auto times = sample(seconds, min_samples, [&] { return run(shares, pattern, passes) / static_cast<double>(passes); });
-  ProbeResult r = summary(std::string(stream_pattern_name(pattern)), true, std::move(times), moved);
+  CostProbe r = summary(std::string(stream_pattern_name(pattern)), true, std::move(times), moved);
   r.bytes_per_thread = bytes_per_thread;
   r.threads = threads;
   return r;
@@ -166,12 +166,12 @@ MemoryProbePlan quick_memory_plan(int threads) {
   return plan;
 }
 
-std::vector<ProbeResult> probe_memory(const MemoryProbePlan& plan) {
+std::vector<CostProbe> probe_memory(const MemoryProbePlan& plan) {
   if (plan.bytes_per_thread.empty() || plan.threads.empty()) return {};
   const std::int64_t largest = *std::max_element(plan.bytes_per_thread.begin(), plan.bytes_per_thread.end());
   const int most = *std::max_element(plan.threads.begin(), plan.threads.end());
   Buffer memory(largest * most, most);
-  std::vector<ProbeResult> results;
+  std::vector<CostProbe> results;
   for (const int threads : plan.threads) {
     for (const std::int64_t bytes : plan.bytes_per_thread) {
       // The largest set is meant in all (it stands for DRAM): one thread alone takes the share of every thread.
@@ -184,7 +184,7 @@ std::vector<ProbeResult> probe_memory(const MemoryProbePlan& plan) {
   return results;
 }
 
-ProbeResult probe_exp() {
+CostProbe probe_exp() {
   constexpr std::int64_t kCount = 4096;
   std::vector<float> x(kCount);
   std::uint64_t state = 2;
@@ -195,12 +195,12 @@ ProbeResult probe_exp() {
     for (int i = 0; i < 64; ++i) kernel(x.data(), kCount);
     return now() - begin;
   });
-  ProbeResult r = summary("exp", false, std::move(times), 64.0 * kCount);
+  CostProbe r = summary("exp", false, std::move(times), 64.0 * kCount);
   r.bytes_per_thread = kCount * 4;
   return r;
 }
 
-ProbeResult probe_region(int threads) {
+CostProbe probe_region(int threads) {
   const auto times = sample(0.03, 15, [&] {
     const double begin = now();
     for (int i = 0; i < 50; ++i) {
@@ -211,12 +211,12 @@ ProbeResult probe_region(int threads) {
     }
     return now() - begin;
   });
-  ProbeResult r = summary("parallel-region", false, times, 50);
+  CostProbe r = summary("parallel-region", false, times, 50);
   r.threads = threads;
   return r;
 }
 
-ProbeResult probe_clock() {
+CostProbe probe_clock_read() {
   const auto times = sample(0.01, 15, [&] {
     const double begin = now();
     for (int i = 0; i < 998; ++i) sink = static_cast<float>(now());
@@ -225,7 +225,7 @@ ProbeResult probe_clock() {
   return summary("clock", false, times, 1000);
 }
 
-ProbeResult probe_topk(std::int64_t count, std::int64_t k) {
+CostProbe probe_topk(std::int64_t count, std::int64_t k) {
   // Scores change from call to call, as in a run: branch predictors must not learn one input.
   constexpr std::int64_t kInputs = 16;
   std::vector<float> scores(static_cast<std::size_t>(count * kInputs));
@@ -242,7 +242,7 @@ ProbeResult probe_topk(std::int64_t count, std::int64_t k) {
     for (std::int64_t i = 0; i < kInputs; ++i) topk(scores.data() + i * count, count, k, out.data(), workspace.data());
     return now() - begin;
   });
-  ProbeResult r = summary("top-k", false, std::move(times), static_cast<double>(kInputs));
+  CostProbe r = summary("top-k", false, std::move(times), static_cast<double>(kInputs));
   r.bytes_per_thread = count * 4;
   return r;
 }

@@ -17,7 +17,7 @@ namespace fathom::cpu {
 enum class StreamPattern { kRead, kCopy, kUpdate, kTriad, kStreamingCopy, kGatherRows };
 std::string_view stream_pattern_name(StreamPattern pattern);
 
-struct ProbeResult {
+struct CostProbe {
   std::string name;                 // "read", "exp", ...
   std::string unit;                 // "B/s" or "s" (per element, region, call)
   std::int64_t bytes_per_thread = 0;  // working set; 0 where it has no meaning
@@ -43,15 +43,15 @@ MemoryProbePlan full_memory_plan(int threads);
 MemoryProbePlan quick_memory_plan(int threads);
 
 // One result per (threads, working set, pattern), in that order. Needs as much memory as the largest working set of all threads.
-std::vector<ProbeResult> probe_memory(const MemoryProbePlan& plan);
+std::vector<CostProbe> probe_memory(const MemoryProbePlan& plan);
 
 // One stream in memory the caller provides (at least threads * bytes_per_thread bytes, 64-byte aligned, touched).
-ProbeResult probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_per_thread, int threads, double seconds, int min_samples,
+CostProbe probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_per_thread, int threads, double seconds, int min_samples,
                          std::int64_t gather_row_bytes = 3072);
 
-ProbeResult probe_exp();                  // seconds per element, operands in L1: one load, one exp, one store
-ProbeResult probe_region(int threads);    // seconds per empty parallel region
-ProbeResult probe_clock();                // seconds per reading of the clock
-ProbeResult probe_topk(std::int64_t count = 2048, std::int64_t k = 256);  // seconds per call on distinct random scores
+CostProbe probe_exp();                  // seconds per element, operands in L1: one load, one exp, one store
+CostProbe probe_region(int threads);    // seconds per empty parallel region
+CostProbe probe_clock_read();                // seconds per reading of the clock
+CostProbe probe_topk(std::int64_t count = 2048, std::int64_t k = 256);  // seconds per call on distinct random scores
 
 }  // namespace fathom::cpu

@@ -11,6 +11,9 @@ namespace fathom::cpu {
 
 enum class ReferenceClass : std::uint8_t { kProduct, kExp, kStream, kSelect };
 
+// Distinct bytes the references touch, per thread, between two timed ops: they evict that much of the private caches.
+inline constexpr double kReferenceBytesPerThread = 1.75 * (1 << 20);
+
 class References {
  public:
   References(int threads, bool bf16_products);

@@ -20,6 +20,6 @@ class OpModel {
 std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings);
 std::unique_ptr<OpModel> make_gpu_model(const Ceilings& ceilings);
 // By predictor and kind of machine. `ceilings` must outlive the model.
-std::unique_ptr<OpModel> make_op_model(Predictor predictor, const Ceilings& ceilings);
+std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings);
 
 }  // namespace fathom

@@ -198,7 +198,7 @@ class Assembly {
     result_.memory = parts.memory;
     result_.launch = parts.launch;
     result_.p50 = result_.p95 = result_.p99 = sum;
-    if (result_.predictor == Predictor::kLight) {
+    if (result_.predictor == PredictorKind::kLight) {
       bound_step();
     } else if (!terms_.empty()) {
       double random = 0;
@@ -237,11 +237,11 @@ class Assembly {
 
 }  // namespace
 
-std::unique_ptr<OpModel> make_op_model(Predictor predictor, const Ceilings& ceilings) {
+std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings) {
   switch (predictor) {
-    case Predictor::kLight: return std::make_unique<LightModel>(ceilings);
-    case Predictor::kRoofline: return std::make_unique<RooflineModel>(ceilings);
-    case Predictor::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings) : make_cpu_model(ceilings);
+    case PredictorKind::kLight: return std::make_unique<LightModel>(ceilings);
+    case PredictorKind::kRoofline: return std::make_unique<RooflineModel>(ceilings);
+    case PredictorKind::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings) : make_cpu_model(ceilings);
   }
   throw_internal("unknown predictor");
 }

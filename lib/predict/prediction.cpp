@@ -12,11 +12,11 @@ constexpr std::array<std::string_view, 8> kBindings = {"nothing", "compute", "el
 
 }  // namespace
 
-std::string_view predictor_name(Predictor predictor) { return kPredictors[static_cast<size_t>(predictor)]; }
+std::string_view predictor_name(PredictorKind predictor) { return kPredictors[static_cast<size_t>(predictor)]; }
 
-Predictor parse_predictor(std::string_view text) {
+PredictorKind parse_predictor(std::string_view text) {
   for (size_t i = 0; i < kPredictors.size(); ++i)
-    if (text == kPredictors[i]) return static_cast<Predictor>(i);
+    if (text == kPredictors[i]) return static_cast<PredictorKind>(i);
   throw_input(fmt::format("unknown predictor '{}'", text.substr(0, 60)), {}, name_hint(text, {"light", "roofline", "calibrated"}));
 }
 

@@ -12,9 +12,9 @@
 namespace fathom {
 
 // light: a lower bound. roofline: what the ceilings allow. calibrated: the best estimate, with an interval.
-enum class Predictor : std::uint8_t { kLight, kRoofline, kCalibrated };
-std::string_view predictor_name(Predictor predictor);
-Predictor parse_predictor(std::string_view text);
+enum class PredictorKind : std::uint8_t { kLight, kRoofline, kCalibrated };
+std::string_view predictor_name(PredictorKind predictor);
+PredictorKind parse_predictor(std::string_view text);
 
 enum class Binding : std::uint8_t { kNothing, kCompute, kElements, kL1, kL2, kL3, kDram, kLaunch };
 std::string_view binding_name(Binding binding);  // "compute", "elements" (exp, selection), "L2", "DRAM", "launch"; "nothing" runs in no time
@@ -34,7 +34,7 @@ struct Prediction {
 };
 
 struct PredictOptions {
-  Predictor predictor = Predictor::kRoofline;
+  PredictorKind predictor = PredictorKind::kRoofline;
   int threads = 0;              // CPU: 0 = the machine's default
   // Distinct bytes touched between two ops by something else: the reference kernels of a bracketed measurement evict the inner caches.
   // 0 predicts an end-to-end pass.
@@ -51,7 +51,7 @@ struct OpPrediction {
 };
 
 struct StepPrediction {
-  Predictor predictor = Predictor::kRoofline;
+  PredictorKind predictor = PredictorKind::kRoofline;
   std::string workload;         // fingerprint
   std::string machine;          // name
   std::string machine_hash;

@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
   cpu::Buffer reference(std::int64_t{512} << 20, 2);
   const double exp_cost = cpu::probe_exp().value;
   std::printf("instruction set %s; exp %.3f ns/element, parallel region %.2f us, clock %.0f ns\n", std::string(cpu::vector_isa_name(cpu::active_vector_isa())).c_str(),
-              exp_cost * 1e9, cpu::probe_region(threads.back()).value * 1e6, cpu::probe_clock().value * 1e9);
+              exp_cost * 1e9, cpu::probe_region(threads.back()).value * 1e6, cpu::probe_clock_read().value * 1e9);
   std::printf("%-26s %-5s %s %10s %9s %9s %8s   %s\n", "kernel", "dtype", "T", "us", "GB/s", "probed", "ns/exp", "fraction of ceiling (second lowest..second highest)");
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const bool big : {false, true}) {

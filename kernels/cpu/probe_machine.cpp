@@ -1,0 +1,193 @@
+#include "kernels/cpu/probe_machine.hpp"
+
+#include <fmt/format.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <vector>
+
+#include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/probe_compute.hpp"
+#include "kernels/cpu/probe_memory.hpp"
+
+namespace fathom::cpu {
+namespace {
+
+constexpr double kClockHeadroom = 1.05;          // a clock may rise above what was seen (SPEC_PREDICT 2)
+constexpr std::int64_t kMainMemoryBytes = std::int64_t{384} << 20;  // beyond what caches hold
+constexpr std::int64_t kLastCacheBytes = 12 << 20;  // per thread: beyond private caches, within any last level
+constexpr double kSecondsEach = 0.03;
+constexpr std::int64_t kTopKCount = 2048, kTopKKept = 256;
+
+Figure probed(double value, const std::string& what, int samples, double spread) {
+  return {value, Provenance::kProbed, fmt::format("{}, {} samples, spread {:.1f} %", what, samples, 100 * spread)};
+}
+Figure probed(const ProbeResult& r, const std::string& what) { return probed(r.value, what, r.samples, r.spread); }
+Figure probed(const CostProbe& r, const std::string& what) { return probed(r.value, what, r.samples, r.spread); }
+
+class Prober {
+ public:
+  explicit Prober(const MachineProbeOptions& options) : options_(options), cores_(options.threads > 0 ? options.threads : cpu_info().cores) {
+    threads_ = {1};
+    if (cores_ >= 8) threads_.push_back(cores_ / 2);
+    if (cores_ > 1) threads_.push_back(cores_);
+  }
+
+  Machine run() {
+    identity();
+    stage(0.02, "clock and arithmetic");
+    arithmetic();
+    stage(0.25, "memory");
+    memory();
+    stage(0.9, "small costs");
+    costs();
+    stage(1, "done");
+    check_machine(m_);
+    return m_;
+  }
+
+ private:
+  void stage(double share, std::string_view name) const {
+    if (options_.progress) options_.progress(share, name);
+  }
+
+  void identity() {
+    const CpuInfo& info = cpu_info();
+    m_.name = "this-machine";
+    m_.board = fmt::format("{} (family {} model {}{})", info.model_name, info.family, info.model, info.hypervisor ? ", virtual" : "");
+    m_.kind = MachineKind::kCpu;
+    m_.isa = isa_name(isa());
+    m_.cores = cores_;
+    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    m_.date = fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+    const dnnl_version_t* version = dnnl_version();
+    m_.software["onednn"] = fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+    m_.software["compiler"] = fmt::format("g++ {}.{}", __GNUC__, __GNUC_MINOR__);
+  }
+
+  void arithmetic() {
+    const ProbeResult clock = probe_clock(200);
+    m_.clock = probed(clock, "chain of dependent multiplications");
+    m_.clock_max = Figure{clock.best * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
+    Peak f32{DType::kF32, "fma", {}, {}};
+    Peak bf16{DType::kBF16, "amx", {}, {}};
+    for (const int t : threads_) {
+      const ProbeResult fma = probe_f32_fma(t, 60);
+      if (fma.samples > 0) {
+        f32.rate[t] = probed(fma, "fused multiply-adds on registers");
+        f32.best[t] = Figure{std::max(fma.best, fma.value * 1.02) * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
+        m_.noise["fma"] = std::max(m_.noise["fma"], fma.spread);
+      }
+      const ProbeResult tiles = probe_amx_tiles(t, kTilesInL2, 60), registers = probe_amx_registers(t, 30);
+      if (tiles.samples > 0) {
+        bf16.rate[t] = probed(tiles, "AMX, 2 x 2 tiles loaded from L2");
+        bf16.best[t] = Figure{std::max(registers.best, tiles.best) * kClockHeadroom, Provenance::kProbed, "AMX on registers, fastest sample, 5 % on top"};
+        m_.noise["amx"] = std::max(m_.noise["amx"], tiles.spread);
+      }
+    }
+    if (!f32.rate.empty()) m_.peaks.push_back(f32);
+    if (!bf16.rate.empty()) m_.peaks.push_back(bf16);
+  }
+
+  void memory() {
+    const CpuInfo& info = cpu_info();
+    const std::int64_t l1 = info.l1d_bytes > 0 ? info.l1d_bytes : 32 << 10, l2 = info.l2_bytes > 0 ? info.l2_bytes : 1 << 20;
+    struct Level {
+      const char* name;
+      std::int64_t bytes_per_thread;  // 0: kMainMemoryBytes in all
+    };
+    const std::vector<Level> levels = {{"L1", l1 / 2}, {"L2", l2 / 2}, {"L3", kLastCacheBytes}, {"DRAM", 0}};
+    Buffer buffer(std::max(kMainMemoryBytes, kLastCacheBytes * cores_), cores_);
+    double share = 0.3;
+    for (const Level& level : levels) {
+      MemoryLevel out;
+      out.name = level.name;
+      for (const int t : threads_) {
+        const std::int64_t each = level.bytes_per_thread > 0 ? level.bytes_per_thread : kMainMemoryBytes / t / 4096 * 4096;
+        for (const auto& [pattern, access] : {std::pair{StreamPattern::kRead, Access::kRead}, {StreamPattern::kCopy, Access::kCopy},
+                                             {StreamPattern::kUpdate, Access::kUpdate}, {StreamPattern::kGatherRows, Access::kGather}}) {
+          const CostProbe r = probe_stream(pattern, buffer.data(), each, t, kSecondsEach, 5);
+          out.rate[static_cast<int>(access)][t] = probed(r, fmt::format("{} of {} KiB per thread", r.name, each >> 10));
+          if (level.bytes_per_thread == 0) m_.noise["stream"] = std::max(m_.noise["stream"], r.spread);
+        }
+      }
+      m_.levels.push_back(std::move(out));
+      stage(share += 0.13, "memory");
+    }
+    m_.levels[0].shared = m_.levels[1].shared = false;
+    m_.levels[0].capacity = Figure{static_cast<double>(l1), Provenance::kDatasheet, "reported by the CPU"};
+    m_.levels[1].capacity = Figure{static_cast<double>(l2), Provenance::kDatasheet, "reported by the CPU"};
+    last_cache(buffer, static_cast<double>(info.l3_bytes), static_cast<double>(l2) * cores_);
+  }
+
+  // Where reading stops being as fast as in the last cache: the largest working set read faster than the geometric mean of the two levels.
+  void last_cache(Buffer& buffer, double claimed, double private_bytes) {
+    MemoryLevel& level = m_.levels[2];
+    const int t = threads_.back();
+    const double near = level.rate[0].at(t).value, far = m_.levels[3].rate[0].at(t).value;
+    if (near < 1.3 * far || claimed <= 0) {
+      // No cache beyond the private ones can be told apart: as small as what stands before it.
+      level.capacity = Figure{private_bytes, Provenance::kProbed, "reads no faster than main memory"};
+      if (claimed > 0) level.claimed = Figure{claimed, Provenance::kDatasheet, "reported by the CPU"};
+      return;
+    }
+    double held = static_cast<double>(kLastCacheBytes) * t;
+    for (double bytes = held * 1.4; bytes <= std::min(static_cast<double>(kMainMemoryBytes), claimed); bytes *= 1.25) {
+      const auto each = static_cast<std::int64_t>(bytes / t) / 4096 * 4096;
+      const CostProbe r = probe_stream(StreamPattern::kRead, buffer.data(), each, t, kSecondsEach, 5);
+      if (r.value < std::sqrt(near * far)) break;
+      held = bytes;
+    }
+    level.capacity = Figure{std::max(held, private_bytes), Provenance::kProbed, "largest set read faster than halfway to main memory"};
+    level.claimed = Figure{std::max(claimed, level.capacity->value), Provenance::kDatasheet, "reported by the CPU"};
+  }
+
+  void costs() {
+    const CostProbe exp = probe_exp();
+    m_.exp_element = probed(exp, "exponential of 4096 elements in L1, per element and thread");
+    const CostProbe topk = probe_topk(kTopKCount, kTopKKept);
+    m_.select_element = probed(topk.value / kTopKCount, fmt::format("top {} of {}, per candidate", kTopKKept, kTopKCount), topk.samples, topk.spread);
+    m_.clock_read = probed(probe_clock_read(), "steady clock");
+    for (const int t : threads_) {
+      if (t > 1) m_.region[t] = probed(probe_region(t), "empty parallel region");
+      m_.launch[t] = call(1);  // the region is its own figure
+    }
+  }
+
+  // A product so small that only the call is left.
+  static Figure call(int threads) {
+    GemmOptions options;
+    options.threads = threads;
+    options.pad_rows = false;
+    const GemmPlan plan({1, 16, 16}, options);
+    Buffer memory(4096 + plan.scratch_bytes());
+    float* floats = memory.as<float>();
+    std::fill_n(floats, 1024, 0.5f);
+    std::vector<double> seconds;
+    for (int i = 0; i < 60; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int j = 0; j < 100; ++j) plan.run(floats, floats + 64, floats + 512, memory.as<std::byte>(4096));
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return probed(seconds[30], "library call with nothing to do", 60, (seconds[54] - seconds[6]) / seconds[30]);
+  }
+
+  const MachineProbeOptions& options_;
+  int cores_;
+  std::vector<int> threads_;
+  Machine m_;
+};
+
+}  // namespace
+
+Machine probe_machine(const MachineProbeOptions& options) { return Prober(options).run(); }
+
+}  // namespace fathom::cpu
