@@ -21,6 +21,23 @@ double hf_rope_base(HfReader& r, double standard) {
   return r.real_or({"rope_theta"}, standard);
 }
 
+std::int64_t hf_partial_rotation(HfReader& r, HfReader::Names names, double standard, std::int64_t head_dim) {
+  double factor = standard;
+  const JsonNode* nested = r.object("rope_parameters");
+  if (nested != nullptr && nested->find("partial_rotary_factor") != nullptr) {
+    std::vector<std::string> notes;
+    factor = HfReader(*nested, r.file(), notes, "rope_parameters.").real_or({"partial_rotary_factor"}, standard);
+    for (const char* name : names)
+      if (r.has(name) && r.real_or({name}, standard) != factor)
+        r.fail(name, "differs from rope_parameters.partial_rotary_factor", "keep one of the two");
+  } else {
+    factor = r.real_or(names, standard);
+  }
+  if (!(factor >= 0 && factor <= 1))
+    r.fail(*names.begin(), fmt::format("the rotated share must lie in [0, 1], not {}", factor));
+  return static_cast<std::int64_t>(static_cast<double>(head_dim) * factor);
+}
+
 std::int64_t hf_common(HfReader& r, Network& n, bool tie_default, std::int64_t max_length_default,
                        double rope_default) {
   n.width = r.integer({"hidden_size"});

@@ -152,9 +152,7 @@ void phi3(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t layers = hf_common(r, n, false, 4096);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
-  if (r.has("partial_rotary_factor"))
-    block.attention->rope_dim = static_cast<std::int64_t>(static_cast<double>(block.attention->head_dim) *
-                                                          r.real_or({"partial_rotary_factor"}, 1.0));
+  block.attention->rope_dim = hf_partial_rotation(r, {"partial_rotary_factor"}, 1.0, block.attention->head_dim);
   if (r.has("attention_bias") && r.boolean_or({"attention_bias"}, false))
     r.fail("attention_bias", "this family has no biases");
   block.mlp = hf_gated_mlp(r, r.integer({"intermediate_size"}));

@@ -29,6 +29,9 @@ std::int64_t hf_common(HfReader& r, Network& n, bool tie_default, std::int64_t m
 // rope_theta, or rope_parameters.rope_theta of newer files.
 double hf_rope_base(HfReader& r, double standard);
 
+// int(head_dim x factor), as the reference code truncates; the factor under any of `names` or in rope_parameters.
+std::int64_t hf_partial_rotation(HfReader& r, HfReader::Names names, double standard, std::int64_t head_dim);
+
 enum class HfKvHeads { kSameAsHeads, kEight, kRequired };  // what an absent num_key_value_heads means; null is always n
 // Query, key/value heads and head size. `head_dim_default` 0: width / heads, which must divide.
 AttentionConfig hf_attention(HfReader& r, const Network& n, HfKvHeads kv_default, std::int64_t head_dim_default = 0);

@@ -19,12 +19,6 @@ MlpConfig plain_mlp(std::int64_t width, ActivationKind activation, bool bias) {
   return m;
 }
 
-// int(head_dim * share), as the reference code truncates.
-std::int64_t partial_rotation(HfReader& r, const char* name, double share, std::int64_t head_dim) {
-  if (!(share >= 0 && share <= 1)) r.fail(name, fmt::format("must lie in [0, 1], not {}", share));
-  return static_cast<std::int64_t>(static_cast<double>(head_dim) * share);
-}
-
 void gpt2_like(HfReader& r, Network& n, bool bigcode) {
   n.width = r.integer({"n_embd", "hidden_size"});
   n.vocab = r.integer({"vocab_size"});
@@ -79,15 +73,14 @@ std::int64_t layer_norm_common(HfReader& r, Network& n, bool tie_default, HfRead
 
 void gpt_neox(HfReader& r, Network& n, const HfOptions&) {
   const std::int64_t layers = layer_norm_common(r, n, false, {"layer_norm_eps"}, {"num_hidden_layers"});
-  n.rope_base = r.real_or({"rotary_emb_base", "rope_theta"}, 10000);
-  r.irrelevant({"rope_parameters"});
+  n.rope_base = r.has("rotary_emb_base") ? r.real_or({"rotary_emb_base", "rope_theta"}, 10000) : hf_rope_base(r, 10000);
   BlockConfig block;
   AttentionConfig& a = block.attention.emplace();
   a.heads = a.kv_heads = r.integer({"num_attention_heads"});
   if (n.width % a.heads != 0)
     r.fail("num_attention_heads", fmt::format("the width {} is no multiple of {} heads", n.width, a.heads));
   a.head_dim = n.width / a.heads;
-  a.rope_dim = partial_rotation(r, "rotary_pct", r.real_or({"rotary_pct"}, 0.25), a.head_dim);
+  a.rope_dim = hf_partial_rotation(r, {"rotary_pct", "partial_rotary_factor"}, 0.25, a.head_dim);
   a.qkv_bias = a.out_bias = r.boolean_or({"attention_bias"}, true);
   block.mlp = plain_mlp(r.integer({"intermediate_size"}), hf_activation(r, {"hidden_act"}, "gelu"), true);
   block.parallel = r.boolean_or({"use_parallel_residual"}, true);
@@ -136,7 +129,7 @@ void phi(HfReader& r, Network& n, const HfOptions&) {
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
   AttentionConfig& a = *block.attention;
-  a.rope_dim = partial_rotation(r, "partial_rotary_factor", r.real_or({"partial_rotary_factor"}, 0.5), a.head_dim);
+  a.rope_dim = hf_partial_rotation(r, {"partial_rotary_factor"}, 0.5, a.head_dim);
   a.qkv_bias = a.out_bias = true;
   if (r.has("qk_layernorm") && r.boolean_or({"qk_layernorm"}, false))
     r.fail("qk_layernorm", "query/key LayerNorms with biases are not modelled");
