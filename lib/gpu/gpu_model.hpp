@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/gpu/boosted_trees.hpp"
+#include "lib/gpu/collective.hpp"
 #include "lib/gpu/device.hpp"
 #include "lib/gpu/physics_fit.hpp"
 #include "lib/gpu/table.hpp"
@@ -59,6 +60,7 @@ struct GpuModel {
   std::string date;   // of the fit, given by the caller
   std::string hash;   // of the file's content, set by write and read (model_io.hpp)
   std::vector<OpModel> ops;
+  std::vector<CollectiveFit> collectives;
 
   const OpModel* find(std::string_view name) const;
 };

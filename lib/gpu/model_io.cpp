@@ -34,6 +34,14 @@ class Writer {
   void parameters(const Names& names, const Values& values) {
     for (std::size_t i = 0; i < names.size(); ++i) key(names[i], text_of(values[i]));
   }
+  void numbers(const std::string& name, const std::vector<double>& values) {
+    std::string line;
+    for (double v : values) {
+      if (!line.empty()) line += ' ';
+      line += text_of(v);
+    }
+    key(name, line);
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -113,6 +121,7 @@ class Reader {
       if (section_ == Section::kMachine) machine_key();
       else if (section_ == Section::kOp) op_key();
       else if (section_ == Section::kClass) class_key();
+      else if (section_ == Section::kCollective) collective_key();
       else fail("a key before the first section", key_);
     }
     finish_section();
@@ -124,7 +133,7 @@ class Reader {
   }
 
  private:
-  enum class Section { kNone, kMachine, kOp, kClass };
+  enum class Section { kNone, kMachine, kOp, kClass, kCollective };
 
   [[noreturn]] void fail(const std::string& message, std::string_view key, std::string hint = {}) const {
     throw_input(message, {file_, line_, std::string(key)}, std::move(hint));
@@ -185,6 +194,10 @@ class Reader {
         if (op().op == OpClass::kPrefill) kernel_class().prefill = PrefillParams::from(attention_);
         else kernel_class().decode = DecodeParams::from(attention_, kernel_class().decode.max_split);
         break;
+      case Section::kCollective:
+        require(collective_keys());
+        if (collective().bytes.size() != collective().time_us.size() || collective().bytes.size() < 2) fail("size_byte and time_us need the same number of values", "size_byte");
+        break;
     }
     seen_.clear();
   }
@@ -204,13 +217,17 @@ class Reader {
     } else if (parts.size() == 2 && parts[0] == "class" && !model_.ops.empty() && op().name == parts[1] && op().op != OpClass::kGemm) {
       section_ = Section::kClass;
       op().classes.emplace_back();
+    } else if (parts.size() == 1 && parts[0] == "collective") {
+      section_ = Section::kCollective;
+      model_.collectives.emplace_back();
     } else {
-      fail("unknown section '" + std::string(line) + "'", {}, "known: [machine], [op NAME], [class NAME] after its op");
+      fail("unknown section '" + std::string(line) + "'", {}, "known: [machine], [op NAME], [class NAME] after its op, [collective]");
     }
   }
 
   OpModel& op() { return model_.ops.back(); }
   const OpModel& op() const { return model_.ops.back(); }
+  CollectiveFit& collective() { return model_.collectives.back(); }
   AttentionClass& kernel_class() { return op().classes.back(); }
 
   void machine_key() {
@@ -283,6 +300,32 @@ class Reader {
     else if (key_ == "max_split" && op().op == OpClass::kDecode) c.decode.max_split = number<double>(value_);
     else if (op().op == OpClass::kPrefill ? !parameter(PrefillParams::names(), attention_) : !parameter(DecodeParams::names(), attention_))
       unknown(list(class_parameters(), {"kernel", "head_dim", "seq", "group", "batch", "rows"}));
+  }
+
+  static const std::vector<std::string>& collective_keys() {
+    static const std::vector<std::string> keys = {"library", "op", "gpus", "alpha_us", "sigma_us", "beta_byte_per_s", "q", "form_error_percent",
+        "table_error_percent", "size_byte", "time_us"};
+    return keys;
+  }
+
+  void collective_key() {
+    once();
+    CollectiveFit& c = collective();
+    auto numbers = [&](std::vector<double>& values) {
+      for (const auto word : words(value_)) values.push_back(number<double>(word));
+    };
+    if (key_ == "library") c.library = value_;
+    else if (key_ == "op") c.op = value_;
+    else if (key_ == "gpus") c.gpus = number<int>(value_);
+    else if (key_ == "alpha_us") c.alpha_us = number<double>(value_);
+    else if (key_ == "sigma_us") c.sigma_us = number<double>(value_);
+    else if (key_ == "beta_byte_per_s") c.beta = number<double>(value_);
+    else if (key_ == "q") c.q = number<double>(value_);
+    else if (key_ == "form_error_percent") c.form_error = number<double>(value_);
+    else if (key_ == "table_error_percent") c.table_error = number<double>(value_);
+    else if (key_ == "size_byte") numbers(c.bytes);
+    else if (key_ == "time_us") numbers(c.time_us);
+    else unknown(collective_keys());
   }
 
   template <typename Names, typename Values>
@@ -401,6 +444,20 @@ std::string write_model(const GpuModel& model) {
         out.key("max_split", text_of(c.decode.max_split));
       }
     }
+  }
+  for (const CollectiveFit& c : model.collectives) {
+    out.section("collective");
+    out.key("library", c.library);
+    out.key("op", c.op);
+    out.key("gpus", text_of(c.gpus));
+    out.key("alpha_us", text_of(c.alpha_us));
+    out.key("sigma_us", text_of(c.sigma_us));
+    out.key("beta_byte_per_s", text_of(c.beta));
+    out.key("q", text_of(c.q));
+    out.key("form_error_percent", text_of(c.form_error));
+    out.key("table_error_percent", text_of(c.table_error));
+    out.numbers("size_byte", c.bytes);
+    out.numbers("time_us", c.time_us);
   }
   std::string text = out.take();
   const std::string mark = "hash = @\n";

@@ -5,6 +5,7 @@
 //                median p90 bias coverage, interval_REGIME_ln = rows low high, then the residual: clamp_ln, base_ln,
 //                edges = FEATURE thresholds..., tree = nodes in preorder, FEATURE_INDEX:EDGE_INDEX or a leaf in 1e-5
 //   [class NAME] one attention kernel class of the op above: kernel, head_dim, seq, group and batch = low high, parameters
+//   [collective] library, op, gpus, fitted form, errors, and the measured points as two lists of equal length
 //
 // Numbers are the shortest decimals that read back to the same bits. An unknown or missing key, another schema or
 // feature version, or a hash that does not match is an input Error with the line.

@@ -294,7 +294,7 @@ std::vector<AttentionClass> fit_attention(const std::vector<TableRow>& all, OpCl
       classes.push_back(c);
     }
   }
-  divide_by_group(classes, all);
+  if (op == OpClass::kDecode) divide_by_group(classes, all);
   // Common fit per kernel first: the start and the prior of each class.
   std::map<std::string, std::vector<const TableRow*>> by_kernel;
   std::vector<std::vector<const TableRow*>> by_class(classes.size());
@@ -319,7 +319,7 @@ std::vector<AttentionClass> fit_attention(const std::vector<TableRow>& all, OpCl
     const AttentionClass& prior = common.at(c.kernel);
     const double whole = fitter.fit(rows, &prior, c);
     AttentionClass low = c, high = c;
-    if (whole > 0.15 && divide_by_batch(fitter, rows, prior, whole, low, high)) {
+    if (op == OpClass::kDecode && whole > 0.15 && divide_by_batch(fitter, rows, prior, whole, low, high)) {
       fitted.push_back(low);
       fitted.push_back(high);
     } else {

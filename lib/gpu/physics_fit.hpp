@@ -35,10 +35,11 @@ struct AttentionClass {
   DecodeParams decode;
 };
 
-// Groups rows by head_dim, where one head_dim has two kernels by a threshold on the length, and by grouped against
-// ungrouped heads (libraries pack or split only groups). Kernels that no threshold separates are one class. Then fits each
-// class, a class with few rows being pulled towards its kernel's common fit, and divides a class once by batch where two
-// fits miss by a quarter less than one: a library that switches its schedule leaves such a step.
+// Groups rows by head_dim, where one head_dim has two kernels by a threshold on the length, and in decode by grouped
+// against ungrouped heads (FlashAttention 2 splits the keys of groups only). Kernels that no threshold separates are one
+// class. Then fits each class, a class with few rows being pulled towards its kernel's common fit. A decode class is
+// divided once by batch where two fits miss by a quarter less than one: a library that switches its schedule leaves such a
+// step. Both divisions were tried for prefill and do not pay on held-out shapes.
 std::vector<AttentionClass> fit_attention(const std::vector<TableRow>& rows, OpClass op, const GpuDevice& device, const FitOptions& options = {});
 
 // The class of a query, or the class of the nearest head_dim with `exact` false. Throws when `classes` is empty.

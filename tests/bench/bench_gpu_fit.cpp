@@ -1,10 +1,10 @@
 // Fits each GPU's machine file from the measured tables and prints its error on held-out shapes.
 //
-//   bench_gpu_fit TABLES [--out FOLDER] [--chips h200,a100] [--ops gemm,attention_prefill,attention_decode,gemm_sustained]
+//   bench_gpu_fit TABLES [--out FOLDER] [--chips h200,a100] [--ops gemm,...,collectives]
 //                 [--date D] [--folds N] [--seed S] [--trees COUNT,DEPTH,RATE,SEEDS,FEATURE_SHARE,L2] [--clamp LN]
 //                 [--no-few] [--speed]
 //
-// TABLES holds gemm_CHIP.csv, prefill_CHIP.csv, decode_CHIP.csv and perhaps gemm_sustained_CHIP.csv. With --out, ops that
+// TABLES holds gemm_CHIP.csv, prefill_CHIP.csv, decode_CHIP.csv, perhaps gemm_sustained_CHIP.csv and collectives.csv. With --out, ops that
 // are not listed keep what FOLDER/CHIP.gpu holds already. --speed prints predictions per second of the forms instead.
 #include <algorithm>
 #include <chrono>
@@ -75,7 +75,7 @@ void speed() {
 }
 
 int run(int argc, char** argv) {
-  std::string tables, out, chips = "h200,h100,a100,b200,l40s", ops = "gemm,gemm_sustained,attention_prefill,attention_decode", date = "undated";
+  std::string tables, out, chips = "h200,h100,a100,b200,l40s", ops = "gemm,gemm_sustained,attention_prefill,attention_decode,collectives", date = "undated";
   TableFitOptions options;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -135,6 +135,14 @@ int run(int argc, char** argv) {
                     h.coverage, seconds);
       std::fflush(stdout);
       model.ops.push_back(std::move(fitted));
+    }
+    if (std::find(wanted.begin(), wanted.end(), "collectives") == wanted.end()) {
+      model.collectives = before.collectives;
+    } else if (std::filesystem::exists(tables + "/collectives.csv")) {
+      model.collectives = fit_collectives(read_collectives(tables + "/collectives.csv"), chip);
+      for (const CollectiveFit& c : model.collectives)
+        std::printf("%-5s %-14s %-18s %d GPUs: form %.2f %%, table with the point left out %.2f %%\n", chip.c_str(), c.op.c_str(), c.library.c_str(), c.gpus,
+                    c.form_error, c.table_error);
     }
     if (!file.empty()) save_model(model, file);
   }
