@@ -116,8 +116,9 @@ void ProgramExecution::fill() {
   }
   // The f32 master copy starts as the value before rounding to the weight's type.
   for (const BoundOp& bound : bound_) {
-    if (!std::holds_alternative<AdamW>(*bound.spec)) continue;
-    for (size_t i = 0; i + 3 < bound.out.size() && bound.out[0].dtype != DType::kF32; i += 4) {
+    const auto* adamw = std::get_if<AdamW>(bound.spec);
+    if (!adamw || adamw->weight == DType::kF32) continue;
+    for (size_t i = 0; i + 3 < bound.out.size(); i += 4) {
       const OperandView& master = bound.out[i + 3];
       values.resize(static_cast<size_t>(master.rows * master.cols));
       fill_weight(workload_->tensors()[static_cast<size_t>(bound.out[i].at.tensor)], bound.out[i].at.copy, options_.seed, options_.fill, values);

@@ -257,7 +257,8 @@ struct Rule {
     const u128 inputs = static_cast<u128>(op.input_rows.count);
     Cost cost;
     cost.flops = Flops(checked_mul(2 * width, checked_add(n, inputs)));
-    cost.read = Bytes((checked_mul(n, width) + checked_mul(inputs, width) + width) * size_of(op.forward.act) + n * kF32Bytes);
+    cost.read = Bytes((checked_mul(n, width) + checked_mul(inputs, width) + width) * size_of(op.forward.act) +
+                      (n + (op.detached_lambda > 0 ? inputs : 0)) * kF32Bytes);
     cost.written = Bytes((checked_mul(inputs, width) + width) * size_of(op.forward.act));
     return cost;
   }

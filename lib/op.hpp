@@ -312,14 +312,16 @@ struct GatherBackward {
 // dw (+)= sum dr_i x_i over `weight_rows`; dx_i += dr_i w over `input_rows` (0: detached). Rows that were not selected left the block
 // unchanged, so x is read from the block's *output* y for them and from the gathered copy xg for the selected ones: the input
 // stream need not be kept for the backward pass. With all rows (auxiliary loss) every row counts, else only the selected ones.
-// inputs: y, xg, w, dscores, indices; outputs: dw[, db], dx (in place).
+// A detached auxiliary loss trains w but not the stream: its share lambda / rows * (sigma(r) - 1) is taken off dr for dx, which then
+// reads the scores. inputs: y, xg, w, dscores, indices[, scores]; outputs: dw[, db], dx (in place).
 struct RouterScoreBackward {
   RouterScore forward;
   Rows weight_rows;
   Rows input_rows;
-  bool accumulate = false;  // dw
+  bool accumulate = false;     // dw
+  double detached_lambda = 0;  // weight of a detached auxiliary loss; 0: none
   template <class F> void fields(F&& f) const {
-    forward.fields(f), f("weight_rows", weight_rows), f("input_rows", input_rows), f("accumulate", accumulate);
+    forward.fields(f), f("weight_rows", weight_rows), f("input_rows", input_rows), f("accumulate", accumulate), f("detached_lambda", detached_lambda);
   }
 };
 // inputs: weights, dweights, logits...; outputs: dlogits.

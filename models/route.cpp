@@ -86,7 +86,12 @@ Value BlockEmitter::routed(bool replay) {
     std::vector<Operand> targets = {{w.gradient, 0}};
     if (b.gradient >= 0) targets.push_back({b.gradient, 0});
     targets.push_back(tape_.gradient(x_));
-    tape_.emit_backward("route/score", Part::kRouter, spec, {y_, gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at}, targets);
+    std::vector<Operand> sources = {y_, gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
+    if (aux && route.aux_detached) {
+      spec.detached_lambda = route.aux_lambda;
+      sources.push_back(routing_.scores.at);
+    }
+    tape_.emit_backward("route/score", Part::kRouter, spec, sources, targets);
   });
 
   const GatherRows gather{selected.rows, width, tape_.act()};

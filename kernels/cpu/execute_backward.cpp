@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/activation.hpp"
@@ -109,6 +110,13 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
     store_values({&value, 1}, db.dtype, db.data);
   }
   const OperandView& dx = call.bound.out.back();
+  if (op.detached_lambda > 0) {
+    // Selected rows have the target 1; what the detached loss added to their dr does not reach the stream.
+    const double weight = op.detached_lambda / static_cast<double>(std::max<std::int64_t>(1, f.rows.count));
+    const float* scores = call.in(5).as<float>();
+    for (std::int64_t i = 0; i < selected; ++i)
+      compact[i] -= static_cast<float>(weight * (1.0 / (1.0 + std::exp(-static_cast<double>(scores[indices[i]]))) - 1.0));
+  }
   if (all_input_rows)
     router_input_gradient(f.act, dscores, call.in(2).data, nullptr, dx.data, f.rows.count, f.width, call.threads);
   else

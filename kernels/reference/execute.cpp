@@ -140,6 +140,8 @@ class Runner {
     a.all_weight_rows = op.weight_rows == op.forward.rows;
     a.all_input_rows = op.input_rows == op.forward.rows;
     a.accumulate = op.accumulate;
+    a.detached_lambda = op.detached_lambda;
+    if (op.detached_lambda > 0) a.scores = in(5);
     router_score_backward(op.forward.rows.count, a);
   }
 

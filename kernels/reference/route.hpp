@@ -142,6 +142,8 @@ struct RouterGradient {
   bool all_weight_rows = false;  // dw over every row (auxiliary loss), else over the selected ones
   bool all_input_rows = false;
   bool accumulate = false;       // dw, db
+  Matrix<T> scores;              // with a detached auxiliary loss of weight detached_lambda / rows
+  double detached_lambda = 0;
 };
 
 template <class T>
@@ -158,8 +160,9 @@ void router_score_backward(std::int64_t rows, const RouterGradient<T>& a) {
       for (std::int64_t c = 0; c < a.w.cols; ++c) mac(a.dw.data[c], d, x[c]);
       if (a.db) a.db.data[0] += d;
     }
-    if (a.all_input_rows || at >= 0)
-      for (std::int64_t c = 0; c < a.w.cols; ++c) mac(a.dx(i, c), d, a.w.data[c]);
+    if (!a.all_input_rows && at < 0) continue;
+    const T detached = a.detached_lambda > 0 ? T(a.detached_lambda / static_cast<double>(rows)) * (logistic(a.scores.data[i]) - T(1)) : T(0);
+    for (std::int64_t c = 0; c < a.w.cols; ++c) mac(a.dx(i, c), d - detached, a.w.data[c]);
   }
 }
 
