@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <set>
 
 #include "lib/error.hpp"
@@ -53,6 +56,21 @@ Executed executed_size(const OpSpec& spec, const Selection* selection) {
   return size;
 }
 
+namespace {
+
+constexpr std::uint64_t kCalibrationRuns = std::uint64_t{1} << 32;  // token sets no ordinary run reaches
+
+// The value that round(share * n) of the scores exceed: midway between the last one taken and the first one not.
+float threshold_for(std::vector<float>& scores, double share) {
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  const auto take = static_cast<size_t>(std::llround(std::clamp(share, 0.0, 1.0) * static_cast<double>(scores.size())));
+  if (take == 0) return scores.front();
+  if (take == scores.size()) return std::nextafter(scores.back(), -std::numeric_limits<float>::infinity());
+  return scores[take] + (scores[take - 1] - scores[take]) / 2;
+}
+
+}  // namespace
+
 ProgramExecution::ProgramExecution(std::shared_ptr<const Workload> workload, const BindOptions& options, const MemoryPlan& plan)
     : workload_(std::move(workload)), options_(options), plan_(plan) {}
 
@@ -69,8 +87,7 @@ void ProgramExecution::attach(std::byte* arena) {
 
 void ProgramExecution::bind_program() {
   const Workload& w = *workload_;
-  std::map<TensorInstance, int> selection_by_indices;  // the indices tensor a Select wrote -> its selection
-  std::set<TensorInstance> seen_counts;
+  std::set<TensorInstance> seen;
   for (const Instance& instance : w.instances()) {
     const Step& step = w.program()[static_cast<size_t>(instance.step)];
     const Op& op = w.ops()[static_cast<size_t>(instance.op)];
@@ -79,16 +96,18 @@ void ProgramExecution::bind_program() {
     for (const Operand& operand : op.outputs) bound.out.push_back(view(step, operand));
     if (std::holds_alternative<Select>(op.spec)) {
       bound.selection = static_cast<int>(selections_.size());
-      selection_by_indices[bound.out[0].at] = bound.selection;
       selections_.emplace_back();
+      selections_.back().per_sequence.reserve(static_cast<size_t>(std::get<Select>(op.spec).sequences));
     } else if (rows_of(op.spec).routed()) {
       // The selection of this layer: that of the last Select bound at the same layer.
       for (auto it = bound_.rbegin(); it != bound_.rend() && bound.selection < 0; ++it)
         if (std::holds_alternative<Select>(*it->spec) && it->layer == step.layer) bound.selection = it->selection;
       if (bound.selection < 0) throw_internal(fmt::format("op '{}' has routed rows but no selection before it", op.leaf));
     }
-    if (std::holds_alternative<KvAppend>(op.spec) && seen_counts.insert(bound.out[1].at).second)
-      counts_.push_back({bound.out[1], std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0)});
+    if (std::holds_alternative<KvAppend>(op.spec) && seen.insert(bound.out[1].at).second)
+      kv_lists_.push_back({bound.out[0], bound.out[1], std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0)});
+    for (const OperandView& v : bound.in)
+      if (w.tensors()[static_cast<size_t>(v.at.tensor)].role == Role::kInput && seen.insert(v.at).second) inputs_.push_back(v);
     bound_.push_back(std::move(bound));
   }
   executed_.resize(bound_.size());
@@ -129,35 +148,24 @@ void ProgramExecution::fill() {
   fill_cache();
 }
 
-void ProgramExecution::for_each_input(const std::function<void(const Tensor&, const OperandView&)>& visit) {
-  std::set<TensorInstance> done;
-  for (const BoundOp& bound : bound_)
-    for (const OperandView& v : bound.in) {
-      const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
-      if (tensor.role == Role::kInput && done.insert(v.at).second) visit(tensor, v);
-    }
-}
-
 void ProgramExecution::fill_inputs(std::uint64_t run) {
   const StreamShape& stream = workload_->stream();
-  for_each_input([&](const Tensor& tensor, const OperandView& v) {
+  for (const OperandView& v : inputs_) {
+    const std::string& name = workload_->tensors()[static_cast<size_t>(v.at.tensor)].name;
     std::int32_t* out = v.as<std::int32_t>();
-    if (tensor.name == "tokens" || tensor.name == "targets")
-      fill_tokens(options_.seed + 7919 * run, tensor.name, stream.vocab, {out, static_cast<size_t>(v.rows)});
-    if (tensor.name == "last_rows")
+    if (name == "tokens" || name == "targets") fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
+    if (name == "last_rows")
       for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * stream.queries - 1);
-  });
+  }
 }
 
 void ProgramExecution::fill_cache() {
-  std::set<TensorInstance> done;
   std::vector<float> values;
-  for (const BoundOp& bound : bound_) {
-    if (!std::holds_alternative<KvAppend>(*bound.spec) || !done.insert(bound.out[0].at).second) continue;
-    const OperandView& cache = bound.out[0];
+  for (const KvList& list : kv_lists_) {
+    const OperandView& cache = list.cache;
     values.resize(static_cast<size_t>(cache.rows * cache.cols));
     fill_weight(workload_->tensors()[static_cast<size_t>(cache.at.tensor)], cache.at.copy, options_.seed, FillKind::kTest, values);
-    store_values(values, cache.dtype, cache.data);
+    store_cache(cache, values);
   }
   set_past(workload_->stream().past);
 }
@@ -170,7 +178,7 @@ void ProgramExecution::set_past(std::int64_t past) {
   for (const BoundOp& bound : bound_) {
     const auto* append = std::get_if<KvAppend>(bound.spec);
     if (!append || !done.insert(bound.out[1].at).second) continue;
-    auto& [view, initial] = counts_[which++];
+    std::vector<std::int32_t>& initial = kv_lists_[which++].bound_counts;
     for (size_t b = 0; b < initial.size(); ++b) {
       std::int64_t held = past;
       if (append->rows.routed()) {  // each past token took this block with the scenario's probability
@@ -180,12 +188,22 @@ void ProgramExecution::set_past(std::int64_t past) {
       }
       initial[b] = static_cast<std::int32_t>(held);
     }
-    std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
   }
-  for_each_input([&](const Tensor& tensor, const OperandView& v) {
-    if (tensor.name != "positions") return;
+  restore_counts();
+  set_positions(past);
+}
+
+void ProgramExecution::restore_counts() {
+  for (const KvList& list : kv_lists_) std::memcpy(list.counts.data, list.bound_counts.data(), list.bound_counts.size() * sizeof(std::int32_t));
+}
+
+void ProgramExecution::set_positions(std::int64_t past) {
+  const StreamShape& stream = workload_->stream();
+  if (past < 0 || past > stream.past) throw_internal(fmt::format("positions were planned for {} past tokens, not {}", stream.past, past));
+  for (const OperandView& v : inputs_) {
+    if (workload_->tensors()[static_cast<size_t>(v.at.tensor)].name != "positions") continue;
     for (std::int64_t i = 0; i < v.rows; ++i) v.as<std::int32_t>()[i] = static_cast<std::int32_t>(past + i % stream.queries);
-  });
+  }
 }
 
 void ProgramExecution::reset() {
@@ -193,9 +211,76 @@ void ProgramExecution::reset() {
   fill();
 }
 
+std::vector<float> ProgramExecution::thresholds() const {
+  std::vector<float> values;
+  for (const Selection& chosen : selections_) values.push_back(chosen.threshold);
+  return values;
+}
+
+void ProgramExecution::set_thresholds(std::span<const float> thresholds) {
+  if (thresholds.size() != selections_.size())
+    throw_internal(fmt::format("this workload has {} routed blocks, not {}", selections_.size(), thresholds.size()));
+  for (size_t i = 0; i < thresholds.size(); ++i) selections_[i].threshold = thresholds[i];
+}
+
+std::vector<Participation> ProgramExecution::participation() const {
+  std::vector<Participation> all;
+  for (const BoundOp& bound : bound_) {
+    const auto* select = std::get_if<Select>(bound.spec);
+    if (!select) continue;
+    const Selection& chosen = selections_[static_cast<size_t>(bound.selection)];
+    const std::int64_t candidates = select->sequences * select->length;
+    const double share = candidates > 0 ? select->selected.expected() / static_cast<double>(candidates) : 0.0;
+    all.push_back({bound.layer, chosen.threshold, share, chosen.candidates_seen, chosen.taken});
+  }
+  return all;
+}
+
+void ProgramExecution::reset_participation() {
+  for (Selection& chosen : selections_) chosen.candidates_seen = chosen.taken = 0;
+}
+
+void ProgramExecution::calibrate_participation(int passes, int steps) {
+  std::vector<int> selects;
+  std::int64_t candidates = 0;
+  for (int i = 0; i < instance_count(); ++i) {
+    const auto* select = std::get_if<Select>(bound(i).spec);
+    if (!select || (select->rule != RoutingRule::kThreshold && select->rule != RoutingRule::kPredictor)) continue;
+    selects.push_back(i);
+    candidates = std::max(candidates, select->sequences * select->length);
+  }
+  if (candidates > 0) {
+    if (steps <= 0) steps = static_cast<int>(std::max<std::int64_t>(1, (512 + candidates - 1) / candidates));
+    std::vector<std::vector<float>> scores(selects.size());
+    for (int pass = 0; pass < passes; ++pass) {
+      for (auto& list : scores) list.clear();
+      for (int step = 0; step < steps; ++step) {
+        // Tokens of their own, so that a measured run does not see the ones it was calibrated on.
+        fill_inputs(kCalibrationRuns + static_cast<std::uint64_t>(pass * steps + step));
+        restore_counts();
+        size_t next = 0;
+        for (int i = 0; i < instance_count(); ++i) {
+          run_instance(i);
+          if (next == selects.size() || selects[next] != i) continue;
+          const auto& select = std::get<Select>(*bound(i).spec);
+          const std::vector<float> values = load_values(bound(i).in[0].data, bound(i).in[0].dtype, select.sequences * select.length);
+          scores[next].insert(scores[next].end(), values.begin(), values.end());
+          ++next;
+        }
+      }
+      for (size_t s = 0; s < selects.size(); ++s) {
+        const auto& select = std::get<Select>(*bound(selects[s]).spec);
+        selection(bound(selects[s])).threshold = threshold_for(scores[s], select.selected.probability.value());
+      }
+    }
+    fill_inputs(0);
+    restore_counts();
+  }
+  reset_participation();
+}
+
 void ProgramExecution::begin_pass() {
-  if (!keep_cache_)
-    for (auto& [view, initial] : counts_) std::memcpy(view.data, initial.data(), initial.size() * sizeof(std::int32_t));
+  if (!keep_cache_) restore_counts();
   if (vary_tokens_ && runs_ > 0) fill_inputs(runs_);
   ++runs_;
 }
@@ -210,6 +295,11 @@ void ProgramExecution::run_instance(int instance) {
   Executed size = executed_size(*bound.spec, std::holds_alternative<Select>(*bound.spec) ? nullptr : selection_of(bound));
   execute(instance, bound, size);
   executed_[static_cast<size_t>(instance)] = size;
+  if (const auto* select = std::get_if<Select>(bound.spec)) {
+    Selection& chosen = selection(bound);
+    chosen.candidates_seen += select->sequences * select->length;
+    chosen.taken += chosen.total;
+  }
 }
 
 Flops ProgramExecution::executed_flops(int instance) const { return padded_flops(instance); }
@@ -226,9 +316,18 @@ OperandView ProgramExecution::view_of(const TensorInstance& at) const {
 
 std::vector<float> ProgramExecution::load_weight(const OperandView& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
 
+void ProgramExecution::store_cache(const OperandView& v, std::span<const float> values) { store_values(values, v.dtype, v.data); }
+
+std::vector<float> ProgramExecution::load_cache(const OperandView& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
+
+bool ProgramExecution::is_cache(const TensorInstance& at) const {
+  return std::any_of(kv_lists_.begin(), kv_lists_.end(), [&](const KvList& list) { return list.cache.at == at; });
+}
+
 std::vector<float> ProgramExecution::read(const TensorInstance& instance) const {
   const OperandView v = view_of(instance);
   if (workload_->tensors()[static_cast<size_t>(instance.tensor)].role == Role::kWeight) return load_weight(v);
+  if (is_cache(instance)) return load_cache(v);
   return load_values(v.data, v.dtype, v.rows * v.cols);
 }
 
@@ -237,6 +336,7 @@ void ProgramExecution::write(const TensorInstance& instance, std::span<const flo
   const Tensor& tensor = workload_->tensors()[static_cast<size_t>(instance.tensor)];
   if (static_cast<std::int64_t>(values.size()) != v.rows * v.cols)
     throw_internal(fmt::format("tensor '{}' holds {} values, not {}", tensor.name, v.rows * v.cols, values.size()));
+  if (is_cache(instance)) return store_cache(v, values);
   store_values(values, v.dtype, v.data);
   if (tensor.role == Role::kWeight) weight_stored(v);
 }

@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +34,15 @@ struct Selection {
   float threshold = 0.0f;  // threshold routing: score > threshold; 0 is the paper's rule, an untrained router is centred by calibration
   std::int64_t total = 0;
   std::vector<std::int64_t> per_sequence;
+  std::int64_t candidates_seen = 0, taken = 0;  // over all runs since reset_participation()
+};
+
+// One KV cache: the lists of all sequences in one block, their lengths, and the lengths that bind() or set_past() gave them.
+struct KvList {
+  OperandView cache;   // [sequences * capacity, elements of K and V per row]
+  OperandView counts;  // [sequences]
+  std::vector<std::int32_t> bound_counts;
+  std::int64_t capacity() const { return counts.rows > 0 ? cache.rows / counts.rows : 0; }
 };
 
 struct BoundOp {
@@ -63,8 +72,24 @@ class ProgramExecution : public Execution {
 
   // Decode: the state "`past` tokens cached in every sequence" (a routed block holds the share that passed it); positions follow.
   void set_past(std::int64_t past);
+  // The new tokens stand at past, past + 1, ... of their sequences; what the cache holds stays.
+  void set_positions(std::int64_t past);
+  // The caches in program order.
+  const std::vector<KvList>& kv_lists() const { return kv_lists_; }
   // The threshold of the selection that this op makes or depends on.
   float threshold(const BoundOp& bound) const { return selections_[static_cast<size_t>(bound.selection)].threshold; }
+
+  // Threshold routing of routers that were not trained to it: runs `steps` steps on different tokens, puts each block's threshold where
+  // the scenario's share of the collected scores lies above it, and does so `passes` times in all, because scores depend on what the blocks below
+  // let through. The same as adding -threshold to the router's bias, except that gates keep their values. Inputs, cache counts and
+  // participation are then as after bind(). Does nothing for top-k.
+  void calibrate_participation(int passes, int steps);  // steps 0: enough for about 512 scores per block
+  void calibrate_participation() override { calibrate_participation(2, 0); }
+  std::vector<Participation> participation() const override;
+  void reset_participation() override;
+  // Thresholds per routed block in program order: hand-over from a prefill to its decode steps.
+  std::vector<float> thresholds() const;
+  void set_thresholds(std::span<const float> thresholds);
   // New random tokens for every later run (decode steps differ, so that routed row counts vary as in real use).
   void vary_tokens(bool on) override { vary_tokens_ = on; }
   // Keep KV counts between runs instead of starting each run from the bound state (real generation).
@@ -82,6 +107,9 @@ class ProgramExecution : public Execution {
   // or in a copy. `load_weight` must undo what it did in place.
   virtual void weight_stored(const OperandView&) {}
   virtual std::vector<float> load_weight(const OperandView& view) const;
+  // KV caches are filled, read and written as rows [sequence][slot] of [k of all kv heads | v of all kv heads]; a backend may keep them otherwise.
+  virtual void store_cache(const OperandView& view, std::span<const float> values);
+  virtual std::vector<float> load_cache(const OperandView& view) const;
   virtual Flops padded_flops(int instance) const;  // default: the analytic cost at the executed size
   // The type a tensor is kept in; the plan must have room for it.
   virtual DType storage_of(const Tensor& tensor) const { return tensor.dtype; }
@@ -100,7 +128,8 @@ class ProgramExecution : public Execution {
   void bind_program();
   void fill_cache();
   void fill_inputs(std::uint64_t run);
-  void for_each_input(const std::function<void(const Tensor&, const OperandView&)>& visit);
+  void restore_counts();
+  bool is_cache(const TensorInstance& at) const;
   OperandView view(const Step& step, const Operand& operand) const;
 
   BindOptions options_;
@@ -109,7 +138,8 @@ class ProgramExecution : public Execution {
   std::vector<BoundOp> bound_;
   std::vector<Executed> executed_;
   std::vector<Selection> selections_;
-  std::vector<std::pair<OperandView, std::vector<std::int32_t>>> counts_;  // KV counts and their bound state
+  std::vector<OperandView> inputs_;  // tokens, positions, ...
+  std::vector<KvList> kv_lists_;
   std::uint64_t runs_ = 0;
   bool vary_tokens_ = false;
   bool keep_cache_ = false;

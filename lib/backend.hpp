@@ -40,6 +40,15 @@ struct BackendMemory {
   std::int64_t total() const { return plan.arena + scratch; }
 };
 
+// How often a routed block was taken. Predictions of threshold runs use the realised rate, never the declared capacity.
+struct Participation {
+  int layer = 0;
+  float threshold = 0.0f;  // of the decision score
+  double wanted = 0.0;     // the scenario's probability
+  std::int64_t candidates = 0, taken = 0;
+  double rate() const { return candidates > 0 ? static_cast<double>(taken) / static_cast<double>(candidates) : 0.0; }
+};
+
 // One bound workload. Not thread safe; one at a time per process for timing.
 class Execution {
  public:
@@ -72,6 +81,9 @@ class Execution {
   virtual void vary_tokens(bool) {}
   // Threshold routing: centres the decision of an untrained router so that routed rows are taken at the workload's probability.
   virtual void calibrate_participation() {}
+  // One entry per routed block in program order, over the passes since bind(), calibration or the last reset.
+  virtual std::vector<Participation> participation() const { return {}; }
+  virtual void reset_participation() {}
 
   // Same-class reference work for bracketed timing (NOTES: ABBA): runs a fixed kernel of the op's class lasting roughly `seconds`
   // and at most a few milliseconds. Classes: see reference_class.

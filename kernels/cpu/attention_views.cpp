@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention_bf16.hpp"
 #include "kernels/cpu/attention_f32.hpp"
 #include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/kv_cache.hpp"
 #include "lib/error.hpp"
 
 namespace fathom::cpu {
@@ -77,7 +78,7 @@ void note_pairs(const fathom::Attention& op, const std::int32_t* positions, cons
 }  // namespace
 
 Support attention_supported(const fathom::Attention& op) {
-  if (op.cached) return {false, "attention over a KV cache has no CPU kernel yet"};
+  if (op.cached) return cached_attention_supported(op);
   if (op.shared_kv) return {false, "absorbed latent attention has no CPU kernel yet"};
   if (op.act == DType::kBF16) {
     if (op.qk_dim != op.v_dim) return {false, "bf16 attention needs equal key and value head sizes"};
@@ -90,6 +91,7 @@ Support attention_supported(const fathom::Attention& op) {
 
 std::int64_t attention_scratch(const fathom::Attention& op, int threads) {
   if (!attention_supported(op).ok) return 0;
+  if (op.cached) return cached_attention_scratch(op, threads);
   if (op.act == DType::kF32) {
     const auto bytes = attention_f32_scratch_bytes(f32_shape(op, op.sequences, queries_of(op), nullptr), threads);
     return static_cast<std::int64_t>(bytes);
@@ -107,6 +109,7 @@ std::int64_t attention_backward_scratch(const fathom::Attention& op, int threads
 }
 
 void run_attention(const fathom::Attention& op, const BoundOp& bound, const Selection* selection, Executed& executed, void* scratch, int threads) {
+  if (op.cached) return run_cached_attention(op, bound, selection, executed, scratch, threads);
   const std::int32_t* positions = bound.in[1].as<std::int32_t>();
   const std::int64_t stride = qkv_stride(op);
   const std::int64_t out_stride = op.heads * op.v_dim;
@@ -159,6 +162,7 @@ void run_attention_backward(const fathom::Attention& op, const BoundOp& bound, E
 }
 
 std::string attention_implementation(const fathom::Attention& op) {
+  if (op.cached) return cached_attention_implementation(op);
   const std::string isa_text(isa_name(isa()));
   return op.act == DType::kF32 ? "flash f32 (" + (isa() == Isa::kAmx ? std::string("avx512") : isa_text) + ")" : "flash bf16 (" + isa_text + ")";
 }

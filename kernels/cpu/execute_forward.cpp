@@ -10,6 +10,7 @@
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/embedding.hpp"
 #include "kernels/cpu/execute.hpp"
+#include "kernels/cpu/kv_cache.hpp"
 #include "kernels/cpu/norm.hpp"
 #include "kernels/cpu/rope.hpp"
 #include "kernels/cpu/router.hpp"
@@ -79,29 +80,20 @@ void run_op(const fathom::Attention& op, const OpCall& call) {
 }
 
 void run_op(const fathom::KvAppend& op, const OpCall& call) {
-  // Rows of one sequence are consecutive, in order; each goes to the end of its sequence's list.
-  const StreamShape& stream = call.execution.workload().stream();
-  std::int32_t* counts = call.out(1).as<std::int32_t>();
-  const std::int64_t sequences = call.out(1).rows;
-  const std::int64_t room = call.out(0).rows / std::max<std::int64_t>(1, sequences);
-  const std::int64_t row_elements = call.in(0).cols;
-  const std::int64_t offset = row_elements - op.width;  // keys and values stand behind the queries
-  const std::int64_t per_sequence = stream.queries;
-  const std::int32_t* indices = call.bound.in.size() > 1 ? call.in(1).as<std::int32_t>() : nullptr;
-  const std::int64_t declared_rows = op.rows.count / std::max<std::int64_t>(1, sequences);
-  for (std::int64_t i = 0; i < call.rows(); ++i) {
-    const std::int64_t sequence = indices ? indices[i] / per_sequence : i / std::max<std::int64_t>(1, declared_rows);
-    const std::int64_t at = counts[sequence]++;
-    if (at >= room) throw_internal("a KV cache list is full");
-    const std::int64_t to = (sequence * room + at) * op.width;
-    if (op.act == op.kv) {
-      const std::int64_t size = dtype_bytes(op.act);
-      std::memcpy(call.out(0).data + to * size, call.in(0).data + (i * row_elements + offset) * size, static_cast<size_t>(op.width * size));
-    } else {
-      const std::vector<float> values = load_values(call.in(0).data + (i * row_elements + offset) * dtype_bytes(op.act), op.act, op.width);
-      store_values(values, op.kv, call.out(0).data + to * dtype_bytes(op.kv));
-    }
-  }
+  const std::int64_t sequences = std::max<std::int64_t>(1, call.out(1).rows);
+  KvAppendCall append;
+  append.act = op.act;
+  append.source = call.in(0).data;
+  append.rows = call.rows();
+  append.stride = call.in(0).cols;
+  append.offset = call.in(0).cols - op.width;  // keys and values stand behind the queries
+  append.indices = call.bound.in.size() > 1 ? call.in(1).as<std::int32_t>() : nullptr;
+  append.queries = call.execution.workload().stream().queries;
+  append.rows_per_sequence = op.rows.count / sequences;
+  append.cache = call.out(0).data;
+  append.counts = call.out(1).as<std::int32_t>();
+  append.slots = reinterpret_cast<std::int32_t*>(call.scratch);
+  append_kv(call.execution.kv_layout_of(call.out(0).at.tensor), append, call.threads);
 }
 
 void run_op(const fathom::Activation& op, const OpCall& call) {
@@ -118,7 +110,7 @@ void run_op(const fathom::AddResidual& op, const OpCall& call) {
 
 void run_op(const fathom::RouterScore& op, const OpCall& call) {
   float bias = 0.0f;
-  if (op.bias) bias = load_values(call.in(2).data, call.in(2).dtype, 1)[0];
+  if (op.bias) bias = call.in(2).dtype == DType::kF32 ? *call.in(2).as<float>() : static_cast<float>(*call.in(2).as<bf16>());
   router_scores(op.act, call.in(0).data, call.in(1).data, bias, call.out(0).as<float>(), call.rows(), op.width, call.threads);
 }
 

@@ -68,8 +68,34 @@ const float* CpuExecution::bias_of(const OperandView& bias, std::int64_t count) 
   return bias_.data();
 }
 
+void CpuExecution::store_cache(const OperandView& view, std::span<const float> values) { store_kv(kv_layout_of(view.at.tensor), values, view.data); }
+
+std::vector<float> CpuExecution::load_cache(const OperandView& view) const { return load_kv(kv_layout_of(view.at.tensor), view.data); }
+
+void CpuExecution::run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
+  Gemv call;
+  call.m = rows;
+  call.n = op.out;
+  call.k = op.in;
+  call.dtype = op.act;
+  call.out = op.result;
+  call.layout = op.transposed ? GemvLayout::kNK : GemvLayout::kKN;
+  call.accumulate = op.accumulate;
+  call.x = bound.in[0].data;
+  call.w = bound.in[1].data;
+  call.y = bound.out[0].data;
+  call.bias = op.bias ? bias_of(bound.in[2], op.out) : nullptr;
+  call.x_stride = op.in;
+  call.w_stride = op.transposed ? op.in : op.out;
+  call.y_stride = op.out;
+  gemv(call, prepared_.threads);
+}
+
 void CpuExecution::run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
+  // Nobody took this block: its weights are not touched.
+  if (rows == 0 && op.role != GemmRole::kWeightGradient) return;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(bound.op)];
+  if (rows <= binding.gemv_rows) return run_gemv(bound, op, rows);
   const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(rows);
   switch (op.role) {
     case GemmRole::kForward:
@@ -106,13 +132,18 @@ Flops CpuExecution::padded_flops(int instance) const {
   const auto* gemm = std::get_if<fathom::Gemm>(b.spec);
   if (!gemm) return ProgramExecution::padded_flops(instance);
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(b.op)];
-  const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(executed(instance).rows);
+  const std::int64_t rows = executed(instance).rows;
+  if (rows <= binding.gemv_rows || rows == 0) return ProgramExecution::padded_flops(instance);
+  const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(rows);
   return Flops(static_cast<u128>(plan.executed_flops()));
 }
 
 std::string CpuExecution::implementation(int op) const {
   const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(op)];
+  const std::string gemv_text = fmt::format("gemv {}", isa_name(std::min(isa(), Isa::kAvx512)));
+  if (binding.gemv_rows >= 0 && !binding.plan && !binding.cache) return gemv_text;
+  if (binding.gemv_rows >= 0) return fmt::format("{} up to {} rows, then {}", gemv_text, binding.gemv_rows, binding.cache->plan(binding.gemv_rows + 1).impl());
   if (binding.plan) return binding.plan->impl() + (binding.layout == WeightLayout::kPacked ? ", packed" : "");
   if (binding.cache) return binding.cache->plan(binding.cache->padded_rows() > 0 ? 1 : 0).impl() + ", by rows";
   if (const auto* attention = std::get_if<fathom::Attention>(&spec)) return attention_implementation(*attention);

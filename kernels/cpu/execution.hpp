@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/gemv.hpp"
+#include "kernels/cpu/kv_cache.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/references.hpp"
 #include "kernels/program.hpp"
@@ -16,10 +18,12 @@ namespace fathom::cpu {
 // How a weight lies in the arena while this workload is bound.
 enum class WeightLayout : std::uint8_t { kPlain, kPacked };
 
-// Everything that is decided per op before memory is allocated.
+// Everything that is decided per op before memory is allocated. Up to gemv_rows rows run the streaming product on plain weights, more rows
+// the plan; a block whose rows are known only at run time may use both.
 struct GemmBinding {
   std::optional<GemmPlan> plan;    // fixed rows
   std::optional<GemmCache> cache;  // rows known at run time
+  std::int64_t gemv_rows = -1;     // -1: never
   WeightLayout layout = WeightLayout::kPlain;
   std::int64_t scratch_bytes() const { return plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0; }
   std::int64_t packed_bytes() const { return layout == WeightLayout::kPlain ? 0 : plan ? plan->packed_bytes() : cache->packed_bytes(); }
@@ -36,6 +40,7 @@ struct Prepared {
   std::map<std::pair<double, std::int64_t>, std::int64_t> rope_tables;  // (base, rotated width) -> float offset into the tables
   std::int64_t rope_floats = 0;
   std::int64_t positions = 0;           // rows of each rope table
+  std::map<TensorId, KvLayout> caches;  // how each KV cache tensor lies in memory
   std::int64_t extra() const { return scratch + pack_scratch + rope_floats * 4; }
 };
 Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& options);
@@ -57,16 +62,20 @@ class CpuExecution : public ProgramExecution {
   Selection& selection_for(const BoundOp& bound) { return selection(bound); }
   std::int64_t& optimizer_step() { return optimizer_step_; }
   const float* rope_table(double base, std::int64_t width) const { return rope_.as<float>() + prepared_.rope_tables.at({base, width}); }
+  const KvLayout& kv_layout_of(TensorId cache) const { return prepared_.caches.at(cache); }
   std::int64_t rope_positions() const { return prepared_.positions; }
 
  protected:
   void execute(int instance, const BoundOp& bound, Executed& executed) override;
   void weight_stored(const OperandView& view) override;
   std::vector<float> load_weight(const OperandView& view) const override;
+  void store_cache(const OperandView& view, std::span<const float> values) override;
+  std::vector<float> load_cache(const OperandView& view) const override;
   Flops padded_flops(int instance) const override;
 
  private:
   void run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
+  void run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
   const float* bias_of(const OperandView& bias, std::int64_t count);
   void* scratch(std::int64_t offset = 0) { return scratch_.as<std::byte>(offset); }
 

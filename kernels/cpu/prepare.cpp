@@ -20,8 +20,11 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 
-// Forward products of fixed weights run on packed ones; a training step changes them every time, and a tied head shares the
-// token table with the embedding gather, so those stay plain.
+// From this many rows on a matrix product is faster than the streaming one (gemv.hpp; tests/bench/bench_decode.cpp).
+std::int64_t gemv_limit(const fathom::Gemm& op) { return op.transposed && op.act == DType::kBF16 ? 6 : 8; }
+
+// Forward products of fixed weights run on packed ones, or, with few rows, stream plain ones. Plain they also stay where several ops
+// use them: a training step changes them every time, a tied head shares the token table with the embedding gather.
 GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight_room, int threads) {
   GemmBinding binding;
   GemmOptions options;
@@ -35,6 +38,12 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight
       options.bias = op.bias;
       options.transpose_w = op.transposed;
       options.packed = packable && !op.transposed;
+      // In a routed block by the rows expected: its weights have one layout for all row counts.
+      if (op.rows.expected() <= static_cast<double>(gemv_limit(op))) {
+        binding.gemv_rows = gemv_limit(op);
+        if (op.rows.count <= binding.gemv_rows) return binding;
+        options.packed = false;
+      }
       break;
     case GemmRole::kInputGradient:
       shape = {op.rows.count, op.in, op.out};
@@ -69,6 +78,7 @@ std::int64_t workspace(const OpSpec& spec, int threads) {
           [&](const fathom::LayerNormBackward& op) { return kFloat * norm_workspace_floats(op.forward.rows.count, op.forward.width, true); },
           [&](const fathom::Attention& op) { return attention_scratch(op, threads); },
           [&](const fathom::AttentionBackward& op) { return attention_backward_scratch(op.forward, threads); },
+          [&](const fathom::KvAppend& op) { return 8 * op.rows.count; },
           [&](const fathom::Select& op) { return topk_workspace_bytes(op.length, threads) + kFloat * op.sequences * op.length; },
           [&](const fathom::ScatterAddRows& op) { return 2 * kFloat * op.rows.count; },
           [&](const fathom::ScatterAddBackward& op) { return 3 * kFloat * op.forward.rows.count; },
@@ -84,6 +94,13 @@ std::int64_t workspace(const OpSpec& spec, int threads) {
           [](const auto&) { return std::int64_t{0}; },
       },
       spec);
+}
+
+// The attention whose keys and values this append stores: it reads the same qkv rows.
+const Op* attention_of(const Workload& workload, const Op& append) {
+  for (const Op& op : workload.ops())
+    if (std::holds_alternative<fathom::Attention>(op.spec) && op.inputs[0].tensor == append.inputs[0].tensor) return &op;
+  return nullptr;
 }
 
 }  // namespace
@@ -139,6 +156,13 @@ Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& op
         prepared.rope_tables[key] = prepared.rope_floats;
         prepared.rope_floats += rope_table_floats(prepared.positions, rope->width);
       }
+    }
+    if (std::holds_alternative<fathom::KvAppend>(op.spec)) {
+      const Op* reader = attention_of(w, op);
+      if (!reader) throw_internal(fmt::format("no attention beside '{}'", w.path(static_cast<int>(i))));
+      const Tensor& cache = w.tensors()[static_cast<size_t>(op.outputs[0].tensor)];
+      const Tensor& counts = w.tensors()[static_cast<size_t>(op.outputs[1].tensor)];
+      prepared.caches[op.outputs[0].tensor] = kv_layout(std::get<fathom::Attention>(reader->spec), cache, counts.rows);
     }
     prepared.scratch = std::max(prepared.scratch, workspace(op.spec, prepared.threads));
   }

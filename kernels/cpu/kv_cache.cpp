@@ -1,0 +1,257 @@
+#include "kernels/cpu/kv_cache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/decode_attention.hpp"
+#include "kernels/cpu/elementwise.hpp"
+#include "lib/error.hpp"
+
+namespace fathom::cpu {
+namespace {
+
+float load_one(DType type, const std::byte* from, std::int64_t i) {
+  return type == DType::kF32 ? reinterpret_cast<const float*>(from)[i] : static_cast<float>(reinterpret_cast<const bf16*>(from)[i]);
+}
+
+void store_one(DType type, std::byte* to, std::int64_t i, float value) {
+  if (type == DType::kF32)
+    reinterpret_cast<float*>(to)[i] = value;
+  else
+    reinterpret_cast<bf16*>(to)[i] = bf16(value);
+}
+
+// `count` elements with conversion where the types differ.
+void copy_elements(DType from_type, const std::byte* from, std::int64_t from_at, DType to_type, std::byte* to, std::int64_t to_at, std::int64_t count) {
+  const std::int64_t size = dtype_bytes(to_type);
+  if (from_type == to_type)
+    std::memcpy(to + to_at * size, from + from_at * size, static_cast<size_t>(count * size));
+  else
+    for (std::int64_t i = 0; i < count; ++i) store_one(to_type, to, to_at + i, load_one(from_type, from, from_at + i));
+}
+
+// Visits (element in row form, element in the cache's layout) of every value.
+template <class Visit>
+void each_element(const KvLayout& layout, const Visit& visit) {
+  for (std::int64_t b = 0; b < layout.sequences; ++b)
+    for (std::int64_t slot = 0; slot < layout.capacity; ++slot) {
+      std::int64_t at = (b * layout.capacity + slot) * layout.width();
+      for (std::int64_t h = 0; h < layout.kv_heads; ++h)
+        for (std::int64_t i = 0; i < layout.k_dim; ++i) visit(at++, layout.k_at(b, h) + slot * layout.k_dim + i);
+      for (std::int64_t h = 0; h < layout.kv_heads; ++h)
+        for (std::int64_t i = 0; i < layout.v_dim; ++i) visit(at++, layout.v_at(b, h) + slot * layout.v_dim + i);
+    }
+}
+
+std::int64_t row_width(const fathom::Attention& op) { return op.heads * op.qk_dim + op.kv_heads * (op.qk_dim + op.v_dim); }
+std::int64_t group_of(const fathom::Attention& op) { return op.heads / op.kv_heads; }
+std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
+std::int64_t capacity_of(const fathom::Attention& op) { return op.past + queries_of(op); }
+
+bool streams(const fathom::Attention& op) {
+  return queries_of(op) <= 1 && op.act == op.kv && op.qk_dim == op.v_dim && op.mask.chunk == 0;
+}
+
+std::int64_t first_visible(const Mask& mask, std::int64_t position) {
+  if (mask.kind == MaskKind::kFull) return 0;
+  if (mask.window > 0) return std::max<std::int64_t>(0, position - mask.window + 1);
+  if (mask.chunk > 0) return position / mask.chunk * mask.chunk;
+  return 0;
+}
+
+DecodeAttention decode_call(const fathom::Attention& op) {
+  DecodeAttention call;
+  call.cache.dtype = op.kv;
+  call.cache.kv_heads = static_cast<int>(op.kv_heads);
+  call.cache.head_dim = static_cast<int>(op.qk_dim);
+  call.cache.capacity = capacity_of(op);
+  call.heads = static_cast<int>(op.heads);
+  call.scale = 1.0f / std::sqrt(static_cast<float>(op.qk_dim));
+  call.rows = op.sequences;
+  call.window = op.mask.kind == MaskKind::kFull ? 0 : op.mask.window;
+  call.q_stride = row_width(op);
+  call.out_stride = op.heads * op.v_dim;
+  return call;
+}
+
+AttentionShape chunk_shape(const fathom::Attention& op, std::int64_t queries, std::int64_t keys) {
+  AttentionShape shape;
+  shape.q_rows = queries;
+  shape.kv_rows = keys;
+  shape.heads = group_of(op);
+  shape.kv_heads = 1;
+  shape.d_qk = op.qk_dim;
+  shape.d_v = op.v_dim;
+  shape.causal = op.mask.kind == MaskKind::kCausal;
+  shape.window = shape.causal ? op.mask.window : 0;
+  shape.chunk = shape.causal ? op.mask.chunk : 0;
+  shape.q_offset = keys - queries;
+  return shape;
+}
+
+// f32 copies of one head's keys and values and of a group's queries and results, where the operands are of another type.
+struct ChunkScratch {
+  float *k = nullptr, *v = nullptr, *q = nullptr, *out = nullptr;
+  std::byte* attention = nullptr;
+  std::int64_t bytes = 0;
+};
+ChunkScratch chunk_scratch(const fathom::Attention& op, std::byte* base) {
+  ChunkScratch s;
+  const auto take = [&](std::int64_t floats) {
+    float* at = reinterpret_cast<float*>(base + s.bytes);
+    s.bytes += (floats * 4 + 63) / 64 * 64;
+    return at;
+  };
+  if (op.kv != DType::kF32) s.k = take(capacity_of(op) * op.qk_dim), s.v = take(capacity_of(op) * op.v_dim);
+  if (op.act != DType::kF32) s.q = take(queries_of(op) * group_of(op) * op.qk_dim), s.out = take(queries_of(op) * group_of(op) * op.v_dim);
+  s.attention = base + s.bytes;
+  return s;
+}
+
+void widen(DType type, const std::byte* from, std::int64_t at, float* to, std::int64_t count, int threads) {
+  if (type == DType::kF32)
+    std::memcpy(to, reinterpret_cast<const float*>(from) + at, static_cast<size_t>(count) * sizeof(float));
+  else
+    bf16_to_f32(reinterpret_cast<const bf16*>(from) + at, to, count, threads);
+}
+
+// One sequence: n queries from row `row` on, `keys` cached keys.
+void run_chunk(const fathom::Attention& op, const BoundOp& bound, const KvLayout& layout, std::int64_t sequence, std::int64_t row, std::int64_t n,
+               std::int64_t keys, std::byte* scratch, int threads) {
+  const ChunkScratch s = chunk_scratch(op, scratch);
+  const std::byte* cache = bound.in[2].data;
+  const std::int64_t group = group_of(op), stride = row_width(op), out_stride = op.heads * op.v_dim;
+  const std::int64_t q_width = group * op.qk_dim, out_width = group * op.v_dim;
+  for (std::int64_t h = 0; h < op.kv_heads; ++h) {
+    ConstView k{nullptr, op.qk_dim}, v{nullptr, op.v_dim}, q{nullptr, stride};
+    View out{nullptr, out_stride};
+    if (op.kv == DType::kF32) {
+      k.data = reinterpret_cast<const float*>(cache) + layout.k_at(sequence, h);
+      v.data = reinterpret_cast<const float*>(cache) + layout.v_at(sequence, h);
+    } else {
+      widen(op.kv, cache, layout.k_at(sequence, h), s.k, keys * op.qk_dim, threads);
+      widen(op.kv, cache, layout.v_at(sequence, h), s.v, keys * op.v_dim, threads);
+      k.data = s.k, v.data = s.v;
+    }
+    if (op.act == DType::kF32) {
+      q.data = bound.in[0].as<float>() + row * stride + h * q_width;
+      out.data = bound.out[0].as<float>() + row * out_stride + h * out_width;
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) widen(op.act, bound.in[0].data, (row + i) * stride + h * q_width, s.q + i * q_width, q_width, 1);
+      q.data = s.q, q.row_stride = q_width;
+      out.data = s.out, out.row_stride = out_width;
+    }
+    attention_f32(chunk_shape(op, n, keys), q, k, v, out, nullptr, s.attention, threads);
+    if (op.act != DType::kF32)
+      for (std::int64_t i = 0; i < n; ++i)
+        f32_to_bf16(s.out + i * out_width, bound.out[0].as<bf16>() + (row + i) * out_stride + h * out_width, out_width, 1);
+  }
+}
+
+}  // namespace
+
+KvLayout kv_layout(const fathom::Attention& op, const Tensor& cache, std::int64_t sequences) {
+  KvLayout layout{cache.dtype, sequences, sequences > 0 ? cache.rows / sequences : 0, op.kv_heads, op.qk_dim, op.shared_kv ? 0 : op.v_dim};
+  if (layout.width() != cache.cols) throw_internal("the cache's width is not that of its attention's keys and values");
+  return layout;
+}
+
+void store_kv(const KvLayout& layout, std::span<const float> rows, std::byte* cache) {
+  each_element(layout, [&](std::int64_t from, std::int64_t to) { store_one(layout.dtype, cache, to, rows[static_cast<size_t>(from)]); });
+}
+
+std::vector<float> load_kv(const KvLayout& layout, const std::byte* cache) {
+  std::vector<float> rows(static_cast<size_t>(layout.sequences * layout.capacity * layout.width()));
+  each_element(layout, [&](std::int64_t to, std::int64_t from) { rows[static_cast<size_t>(to)] = load_one(layout.dtype, cache, from); });
+  return rows;
+}
+
+void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
+  std::int32_t* sequence_of = call.slots;
+  std::int32_t* slot_of = call.slots + call.rows;
+  for (std::int64_t i = 0; i < call.rows; ++i) {
+    const std::int64_t b = call.indices ? call.indices[i] / call.queries : i / std::max<std::int64_t>(1, call.rows_per_sequence);
+    if (call.counts[b] >= layout.capacity) throw_internal("a KV cache list is full");
+    sequence_of[i] = static_cast<std::int32_t>(b);
+    slot_of[i] = call.counts[b]++;
+  }
+#pragma omp parallel for schedule(static) num_threads(threads) if (call.rows >= 64)
+  for (std::int64_t i = 0; i < call.rows; ++i) {
+    std::int64_t from = i * call.stride + call.offset;
+    const std::int64_t b = sequence_of[i], slot = slot_of[i];
+    for (std::int64_t h = 0; h < layout.kv_heads; ++h, from += layout.k_dim)
+      copy_elements(call.act, call.source, from, layout.dtype, call.cache, layout.k_at(b, h) + slot * layout.k_dim, layout.k_dim);
+    for (std::int64_t h = 0; h < layout.kv_heads; ++h, from += layout.v_dim)
+      copy_elements(call.act, call.source, from, layout.dtype, call.cache, layout.v_at(b, h) + slot * layout.v_dim, layout.v_dim);
+  }
+}
+
+Support cached_attention_supported(const fathom::Attention& op) {
+  if (op.shared_kv) return {false, "absorbed latent attention has no CPU kernel yet"};
+  const auto known = [](DType type) { return type == DType::kF32 || type == DType::kBF16; };
+  if (!known(op.act) || !known(op.kv)) return {false, "attention runs in f32 or bf16, with a cache of f32 or bf16"};
+  if (op.lse) return {false, "attention over a cache has no backward pass"};
+  if (op.key_share != Fraction{1, 1} && op.mask.kind == MaskKind::kCausal && (op.mask.window > 0 || op.mask.chunk > 0))
+    return {false, "a window over the ragged cache of a routed block needs the cached positions, which the op list does not keep"};
+  return {};
+}
+
+std::int64_t cached_attention_scratch(const fathom::Attention& op, int threads) {
+  if (streams(op)) return 64 + 4 * op.sequences + decode_attention_scratch_bytes(decode_call(op), threads);
+  return chunk_scratch(op, nullptr).bytes +
+         static_cast<std::int64_t>(attention_f32_scratch_bytes(chunk_shape(op, queries_of(op), capacity_of(op)), threads));
+}
+
+void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, const Selection* selection, Executed& executed, void* scratch, int threads) {
+  const OperandView& cache = bound.in[2];
+  const std::int32_t* counts = bound.in[3].as<std::int32_t>();
+  const KvLayout layout{cache.dtype, op.sequences, cache.rows / std::max<std::int64_t>(1, op.sequences), op.kv_heads, op.qk_dim, op.v_dim};
+  executed.pairs = 0;
+  executed.keys = 0;
+  if (streams(op)) {
+    DecodeAttention call = decode_call(op);
+    call.cache.k = cache.data;
+    call.cache.v = cache.data + layout.v_at(0, 0) * dtype_bytes(cache.dtype);
+    call.q = bound.in[0].data;
+    call.out = bound.out[0].data;
+    call.counts = counts;
+    std::byte* rest = static_cast<std::byte*>(scratch);
+    if (selection) {  // one new row per sequence: a selected row's index is its sequence
+      call.rows = selection->total;
+      call.slots = bound.in[4].as<std::int32_t>();
+      std::int32_t* own = static_cast<std::int32_t*>(scratch);
+      for (std::int64_t r = 0; r < call.rows; ++r) own[r] = counts[call.slots[r]];
+      call.counts = own;
+      rest += (4 * op.sequences + 63) / 64 * 64;
+    }
+    for (std::int64_t r = 0; r < call.rows; ++r)
+      executed.keys += call.counts[r] - (call.window > 0 ? std::max<std::int64_t>(0, call.counts[r] - call.window) : 0);
+    executed.pairs = static_cast<u128>(executed.keys);
+    decode_attention(call, rest, threads);
+    return;
+  }
+  std::int64_t row = 0;
+  for (std::int64_t b = 0; b < op.sequences; ++b) {
+    const std::int64_t n = selection ? selection->per_sequence[static_cast<size_t>(b)] : queries_of(op);
+    if (n == 0) continue;
+    const std::int64_t keys = counts[b];
+    for (std::int64_t j = 0; j < n; ++j) {
+      const std::int64_t position = keys - n + j;
+      executed.pairs += static_cast<u128>(op.mask.kind == MaskKind::kFull ? keys : position + 1 - first_visible(op.mask, position));
+    }
+    executed.keys += keys - first_visible(op.mask, keys - n);
+    run_chunk(op, bound, layout, b, row, n, keys, static_cast<std::byte*>(scratch), threads);
+    row += n;
+  }
+}
+
+std::string cached_attention_implementation(const fathom::Attention& op) {
+  const std::string isa_text(isa_name(std::min(isa(), Isa::kAvx512)));
+  if (streams(op)) return "decode stream (" + isa_text + ")";
+  return std::string("flash f32 over the cache (") + isa_text + ")";
+}
+
+}  // namespace fathom::cpu

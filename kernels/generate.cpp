@@ -1,0 +1,144 @@
+#include "kernels/generate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "lib/error.hpp"
+
+namespace fathom {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Where a workload takes its tokens and leaves its logits.
+struct Ends {
+  TensorInstance tokens, logits;
+  std::int64_t token_rows = 0, logit_rows = 0, vocab = 0;
+  std::vector<int> selects;
+};
+
+Ends ends_of(const ProgramExecution& execution) {
+  Ends ends;
+  for (int i = 0; i < execution.instance_count(); ++i) {
+    const BoundOp& bound = execution.bound(i);
+    if (std::holds_alternative<Embedding>(*bound.spec)) {
+      ends.tokens = bound.in[0].at;
+      ends.token_rows = bound.in[0].rows;
+    }
+    if (std::holds_alternative<Select>(*bound.spec)) ends.selects.push_back(i);
+    const Op& op = execution.workload().ops()[static_cast<size_t>(bound.op)];
+    if (op.part == Part::kLogits && std::holds_alternative<Gemm>(op.spec)) {
+      ends.logits = bound.out[0].at;
+      ends.logit_rows = bound.out[0].rows;
+      ends.vocab = std::min<std::int64_t>(bound.out[0].cols, execution.workload().stream().vocab);
+    }
+  }
+  if (ends.logit_rows == 0) throw_input("generation needs the logits of the last token", {"", 0, "logits"}, "use logits = last");
+  return ends;
+}
+
+std::vector<std::int64_t> rows_of_blocks(const ProgramExecution& execution, const Ends& ends) {
+  std::vector<std::int64_t> rows;
+  for (const int select : ends.selects) rows.push_back(execution.executed(select).rows);
+  return rows;
+}
+
+}  // namespace
+
+std::int64_t greedy_token(std::span<const float> logits) {
+  std::int64_t best = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) return -1;
+    if (best < 0 || logits[i] > logits[static_cast<size_t>(best)]) best = static_cast<std::int64_t>(i);
+  }
+  return best;
+}
+
+void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t past) {
+  const auto refuse = [](const std::string& what) { throw_input("these two workloads are no steps of one run: " + what); };
+  const std::vector<KvList>& sources = from.kv_lists();
+  const std::vector<KvList>& targets = to.kv_lists();
+  if (sources.size() != targets.size()) refuse(fmt::format("{} caches here, {} there", sources.size(), targets.size()));
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const KvList& source = sources[i];
+    const KvList& target = targets[i];
+    const std::int64_t width = source.cache.cols, sequences = source.counts.rows;
+    if (target.cache.cols != width || target.counts.rows != sequences) refuse("their caches have other widths or batches");
+    const std::vector<float> counts = from.read(source.counts.at);
+    const std::vector<float> rows = from.read(source.cache.at);
+    std::vector<float> moved(static_cast<size_t>(target.cache.rows * width), 0.0f);
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      const auto held = static_cast<std::int64_t>(counts[static_cast<size_t>(b)]);
+      if (held > target.capacity()) refuse(fmt::format("a list of {} keys does not fit a cache of {}", held, target.capacity()));
+      std::copy_n(rows.begin() + b * source.capacity() * width, held * width, moved.begin() + b * target.capacity() * width);
+    }
+    to.write(target.cache.at, moved);
+    to.write(target.counts.at, counts);
+  }
+  to.set_thresholds(from.thresholds());
+  to.set_positions(past);
+  to.keep_cache(true);
+}
+
+Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const GenerateOptions& options) {
+  const StreamShape& prompt = prefill.workload().stream();
+  const StreamShape& step = decode.workload().stream();
+  const std::int64_t past = prompt.past + prompt.queries;
+  const Ends first = ends_of(prefill);
+  if (options.tokens < 1) throw_input("a generation makes at least one token", {"", 0, "tokens"});
+  if (step.sequences != prompt.sequences || step.queries != 1) throw_input("generation decodes one token per sequence of the prefill");
+  if (options.tokens > 1 && step.past < past + options.tokens - 2)
+    throw_input(fmt::format("{} tokens after {} need a decode step planned for a context of {}, this one has {}", options.tokens, past,
+                            past + options.tokens - 1, step.past + 1));
+  for (const int select : first.selects) {
+    const RoutingRule rule = std::get<Select>(*prefill.bound(select).spec).rule;
+    if (rule != RoutingRule::kThreshold && rule != RoutingRule::kPredictor)
+      throw_input("a prefill that routes by top-k looks at later tokens, so no decode step can continue it", {"", 0, "routing"},
+                  "use threshold routing");
+  }
+
+  const std::int64_t sequences = prompt.sequences;
+  Generation made;
+  made.tokens.resize(static_cast<size_t>(sequences));
+  std::vector<float> chosen(static_cast<size_t>(sequences));
+  const auto choose = [&](const ProgramExecution& execution, const Ends& ends) {
+    const std::vector<float> logits = execution.read(ends.logits);
+    const std::int64_t stride = static_cast<std::int64_t>(logits.size()) / ends.logit_rows, per_sequence = ends.logit_rows / sequences;
+    const std::uint64_t draws = made.tokens[0].size() * static_cast<std::uint64_t>(sequences);
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      const std::span<const float> row(logits.data() + ((b + 1) * per_sequence - 1) * stride, static_cast<size_t>(ends.vocab));
+      const std::int64_t token = options.pick(row, draws + static_cast<std::uint64_t>(b));
+      if (token < 0) throw_input(fmt::format("the logits of sequence {} are not numbers", b), {}, "the weights are not finite or overflow");
+      made.tokens[static_cast<size_t>(b)].push_back(static_cast<std::int32_t>(token));
+      chosen[static_cast<size_t>(b)] = static_cast<float>(token);
+    }
+  };
+  const auto go_on = [&] { return !options.progress || options.progress(static_cast<std::int64_t>(made.tokens[0].size())); };
+
+  double start = now();
+  prefill.run();
+  choose(prefill, first);
+  made.first_token_s = now() - start;
+  made.prefill_rows = rows_of_blocks(prefill, first);
+  if (options.tokens == 1 || !go_on()) return made;
+
+  start = now();
+  hand_over(prefill, decode, past);
+  made.hand_over_s = now() - start;
+  const Ends next = ends_of(decode);
+  for (std::int64_t t = 1; t < options.tokens; ++t) {
+    start = now();
+    decode.write(next.tokens, chosen);
+    decode.set_positions(past + t - 1);
+    decode.run();
+    choose(decode, next);
+    made.steps.push_back({now() - start, past + t, rows_of_blocks(decode, next)});
+    if (!go_on()) break;
+  }
+  return made;
+}
+
+}  // namespace fathom

@@ -1,0 +1,52 @@
+// Generation: a prefill, the hand-over of its KV caches, and decode steps with real tokens; on any backend.
+//
+// Prefill and decode are two bound workloads of one network. What makes them one model is handed over: the caches with their ragged
+// lengths, the thresholds of routed blocks, the positions and the tokens. Prefill must decide token by token (threshold or predictor), or
+// what follows would not be what the same model says token by token (SPEC_MOD 6).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/program.hpp"
+
+namespace fathom {
+
+// The first of the largest logits; -1 where one is not a number.
+std::int64_t greedy_token(std::span<const float> logits);
+
+struct GenerateOptions {
+  std::int64_t tokens = 1;  // per sequence, the first of them from the prefill
+  // The next token from one row of logits; `draw` numbers the choices of a run (step x sequences + sequence). Negative: not a number.
+  std::function<std::int64_t(std::span<const float> logits, std::uint64_t draw)> pick = [](std::span<const float> logits, std::uint64_t) {
+    return greedy_token(logits);
+  };
+  // After every token with the number made so far; false ends the run with what there is.
+  std::function<bool(std::int64_t tokens)> progress;
+};
+
+struct GeneratedStep {
+  double seconds = 0;                // step and choice of its tokens
+  std::int64_t context = 0;          // keys visible to the new token in an unrouted block, itself included
+  std::vector<std::int64_t> rows;    // executed, per routed block in program order
+};
+
+struct Generation {
+  std::vector<std::vector<std::int32_t>> tokens;  // [sequence][token]
+  double first_token_s = 0;                       // prefill and choice of the first token
+  double hand_over_s = 0;                         // copy of the caches, which a server does not need: not part of any latency
+  std::vector<std::int64_t> prefill_rows;         // executed, per routed block
+  std::vector<GeneratedStep> steps;               // one per token after the first
+};
+
+// Copies the caches with their lengths, positions and thresholds: `to` then continues after `past` tokens per sequence. Both are workloads of
+// one network with equal batches; capacities may differ as long as the lists fit. `to` keeps its cache over runs from then on. Throws Error(kInput) where they do not match.
+void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t past);
+
+// Runs `prefill` on its bound tokens and then options.tokens - 1 steps of `decode`, which must be planned for that context.
+// Throws Error(kInput) where the two do not fit together, where the prefill routes by top-k, and on logits that are not numbers.
+Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const GenerateOptions& options);
+
+}  // namespace fathom

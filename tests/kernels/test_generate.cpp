@@ -1,0 +1,98 @@
+// Generation on the CPU: a prefill and decode steps make the tokens that one long prefill would (T13), with the hand-over between them.
+#if FATHOM_CPU
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "lib/error.hpp"
+#include "tests/kernels/run_testing.hpp"
+
+namespace fathom::testing {
+namespace {
+
+const cpu::CpuBackend kCpu;
+
+}  // namespace
+
+TEST_CASE("greedy generation makes the tokens that the whole sequence's prefill predicts") {
+  const Network network = small_mod();
+  const std::int64_t batch = 3, prompt = 11, made = 9;
+  Bound prefill = bind_on(kCpu, network, prefill_scenario(batch, prompt));
+  Bound decode = bind_on(kCpu, network, decode_scenario(batch, prompt + made));
+  prefill.run().calibrate_participation();
+  const auto prompts = test_tokens(batch, prompt, network.vocab);
+  prefill.run().write(tokens_of(prefill.run()), columns(prompts, 0, prompt));
+  GenerateOptions options;
+  options.tokens = made;
+  const Generation generation = generate(prefill.run(), decode.run(), options);
+
+  REQUIRE(generation.steps.size() == static_cast<size_t>(made - 1));
+  CHECK(generation.first_token_s > 0);
+  auto whole = prompts;
+  for (size_t b = 0; b < 3; ++b) {
+    REQUIRE(generation.tokens[b].size() == static_cast<size_t>(made));
+    for (const std::int32_t token : generation.tokens[b]) whole[b].push_back(static_cast<float>(token));
+  }
+  const Trace check = trace(kCpu, network, whole, {prompt + made}, prefill.run().thresholds());
+  const auto vocab = static_cast<size_t>(network.vocab);
+  for (size_t b = 0; b < 3; ++b)
+    for (size_t t = 0; t < static_cast<size_t>(made); ++t) {
+      const std::span<const float> row(check.logits[b].data() + (static_cast<size_t>(prompt) - 1 + t) * vocab, vocab);
+      CHECK(greedy_token(row) == generation.tokens[b][t]);
+    }
+  // Rows: the prefill's and the steps' together are what the long prefill took, less the last token, which is made but not processed.
+  for (size_t block = 0; block < 2; ++block) {
+    std::int64_t rows = generation.prefill_rows[block];
+    for (const GeneratedStep& step : generation.steps) rows += step.rows[block];
+    CHECK(rows <= check.taken[block]);
+    CHECK(rows >= check.taken[block] - batch);
+  }
+  CHECK(generation.steps.front().context == prompt + 1);
+  CHECK(generation.steps.back().context == prompt + made - 1);
+}
+
+TEST_CASE("a sampler draws by number, the progress callback ends a run early, and what does not fit is refused") {
+  const Network network = small_mod();
+  Bound prefill = bind_on(kCpu, network, prefill_scenario(2, 8));
+  Bound decode = bind_on(kCpu, network, decode_scenario(2, 12));
+  GenerateOptions options;
+  options.tokens = 5;
+  std::vector<std::uint64_t> draws;
+  options.pick = [&](std::span<const float> logits, std::uint64_t draw) {
+    CHECK(logits.size() == 256);
+    draws.push_back(draw);
+    return static_cast<std::int64_t>(draw % 256);
+  };
+  Generation made = generate(prefill.run(), decode.run(), options);
+  CHECK(draws == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(made.tokens[1] == std::vector<std::int32_t>{1, 3, 5, 7, 9});
+
+  options.progress = [](std::int64_t tokens) { return tokens < 3; };
+  made = generate(prefill.run(), decode.run(), options);
+  CHECK(made.tokens[0].size() == 3);
+  CHECK(made.steps.size() == 2);
+
+  options.progress = nullptr;
+  options.tokens = 6;  // would need a context of 13
+  CHECK_THROWS_AS(generate(prefill.run(), decode.run(), options), Error);
+  options.tokens = 2;
+  options.pick = [](std::span<const float>, std::uint64_t) { return std::int64_t{-1}; };
+  CHECK_THROWS_AS(generate(prefill.run(), decode.run(), options), Error);
+
+  Scenario top = prefill_scenario(2, 8);
+  top.routing = RoutingRule::kTopK;
+  Bound by_rank = bind_on(kCpu, network, top);
+  CHECK_THROWS_AS(generate(by_rank.run(), decode.run(), GenerateOptions{}), Error);
+  Bound other_batch = bind_on(kCpu, network, decode_scenario(3, 12));
+  CHECK_THROWS_AS(generate(prefill.run(), other_batch.run(), GenerateOptions{}), Error);
+  CHECK_THROWS_AS(hand_over(prefill.run(), other_batch.run(), 8), Error);
+}
+
+TEST_CASE("greedy choice: the first of equals, -1 for no number") {
+  CHECK(greedy_token(std::vector<float>{1, 3, 3, 2}) == 1);
+  CHECK(greedy_token(std::vector<float>{1, std::nanf(""), 3}) == -1);
+  CHECK(greedy_token(std::vector<float>{}) == -1);
+}
+
+}  // namespace fathom::testing
+#endif
