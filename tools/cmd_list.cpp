@@ -6,7 +6,6 @@
 #include "models/registry.hpp"
 #include "reports/columns.hpp"
 #include "tools/cli.hpp"
-//PM
 #include "tools/machines.hpp"
 
 namespace fathom {

@@ -1,6 +1,101 @@
 #include "tools/machines.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "kernels/registry.hpp"
+#include "lib/error.hpp"
+#include "models/machine_ini.hpp"
+#include "reports/save.hpp"
+#include "tools/cli.hpp"
+#if FATHOM_CPU
+#include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/probe_machine.hpp"
+#endif
+
 namespace fathom {
-std::vector<std::pair<std::string, std::string>> list_machine_names() { return {}; }
-std::vector<std::pair<std::string, std::string>> list_backend_names() { return {}; }
+namespace {
+
+std::filesystem::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && cache[0] == '/') return std::filesystem::path(cache) / "fathom";
+  if (const char* home = std::getenv("HOME"); home && home[0] == '/') return std::filesystem::path(home) / ".cache" / "fathom";
+  return {};
+}
+
+#if FATHOM_CPU
+Machine probe_here(bool quiet) {
+  Progress progress(quiet);
+  const double start = system_clock().now();
+  cpu::MachineProbeOptions options;
+  options.progress = [&](double share, std::string_view stage) {
+    progress.show(fmt::format("probing this machine ({})", stage), share, system_clock().now() - start);
+  };
+  return cpu::probe_machine(options);
+}
+
+// The cached file, unless it is missing, unreadable, or of another CPU.
+Machine this_machine(bool quiet) {
+  const std::filesystem::path folder = cache_folder();
+  const std::string file = folder.empty() ? std::string() : (folder / "this-machine.ini").string();
+  const cpu::CpuInfo& info = cpu::cpu_info();
+  if (!file.empty() && std::filesystem::exists(file)) {
+    try {
+      Machine machine = read_machine_ini(file);
+      const bool same = machine.isa == cpu::isa_name(cpu::isa()) && machine.cores == info.cores && machine.board.find(info.model_name) != std::string::npos;
+      if (same) return machine;
+      if (!quiet) fmt::print(stderr, "fathom: {} describes another CPU ({}, {}); probing again\n", file, machine.board, machine.isa);
+    } catch (const Error& error) {
+      if (!quiet) fmt::print(stderr, "fathom: {}; probing again\n", error.what());
+    }
+  }
+  Machine machine = probe_here(quiet);
+  if (!file.empty()) {
+    try {
+      save_file(file, write_machine_ini(machine));
+    } catch (const Error& error) {  // a read-only home is no reason to fail: the figures are here
+      if (!quiet) fmt::print(stderr, "fathom: the probed machine could not be kept: {}\n", error.what());
+    }
+  }
+  return machine;
+}
+#endif
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> list_machine_names() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const MachineEntry& entry : list_machines()) names.emplace_back(entry.name, entry.board);
+  names.emplace_back("this-machine", "the CPU fathom runs on, probed on first use and kept in the cache folder");
+  return names;
+}
+
+std::vector<std::pair<std::string, std::string>> list_backend_names() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const Backend* each : all_backends()) {
+    const Support support = each->available();
+    names.emplace_back(std::string(each->name()), support.ok ? each->description() : "unavailable: " + support.reason);
+  }
+  return names;
+}
+
+Machine resolve_machine(const std::string& name, bool quiet) {
+  if (!name.empty() && name != "this-machine") {
+    Machine machine = load_machine(name);
+#if FATHOM_CPU
+    if (machine.kind == MachineKind::kCpu && machine.isa != cpu::isa_name(cpu::isa()) && name.find('/') == std::string::npos)
+      throw_input(fmt::format("machine '{}' has instruction set {}, this CPU has {}", machine.name, machine.isa, cpu::isa_name(cpu::isa())), {name, 0, "isa"},
+                  "make a file for this CPU: fathom calibrate --save FILE.ini");
+#endif
+    return machine;
+  }
+#if FATHOM_CPU
+  return this_machine(quiet);
+#else
+  (void)quiet;
+  throw_input("this build has no CPU backend, so it cannot probe this machine", {"", 0, "--on"}, "name a machine: --on h200 (fathom list machines)");
+#endif
+}
+
 }  // namespace fathom

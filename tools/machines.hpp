@@ -8,6 +8,7 @@
 
 #include "lib/backend.hpp"
 #include "lib/machine.hpp"
+#include "lib/measure.hpp"
 
 namespace fathom {
 

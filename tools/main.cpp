@@ -41,7 +41,9 @@ int run(int argc, char** argv) {
   app.footer("Examples:\n  fathom count gpt2-124m --mod-every 2 --capacity 1/8\n  fathom compare mod-60m dense-60m --backend cpu");
   int code = 0;
   add_count(app, code);
-//PENDING
+  add_predict(app, code);
+  add_run(app, code);
+  add_compare(app, code);
   add_list(app, code);
   add_explain(app, code);
   add_report(app, code);

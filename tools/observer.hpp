@@ -11,7 +11,5 @@ namespace fathom {
 
 // Foreign CPU use and steal from /proc/stat; null for the fake backend.
 std::unique_ptr<MachineObserver> make_observer(const std::string& backend);
-// The system's clock, or the virtual one of a fake execution.
-Clock& clock_of(Execution& execution);
 
 }  // namespace fathom
