@@ -57,7 +57,12 @@ Figures identified(const Result& result, const Figures& figures) {
 
 std::vector<Figures> result_rows(const Record& record) {
   std::vector<Figures> rows;
-  for (const Result& result : record.results) rows.push_back(identified(result, result.totals));
+  for (const Result& result : record.results) {
+    rows.push_back(identified(result, result.totals));
+    if (result.convention == "exact") continue;
+    rows.back().set("convention", Cell::text(result.convention));
+    rows.back().set("convention_flops", result.convention_flops);
+  }
   return rows;
 }
 

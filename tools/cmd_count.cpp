@@ -3,6 +3,7 @@
 
 #include "models/builder.hpp"
 #include "tools/cli.hpp"
+#include "tools/convention.hpp"
 #include "tools/results.hpp"
 
 namespace fathom {
@@ -12,6 +13,7 @@ struct Flags {
   ModelFlags model;
   ScenarioFlags scenario;
   OutputFlags output;
+  std::string convention;
 };
 
 int run_count(const Flags& flags) {
@@ -32,6 +34,7 @@ int run_count(const Flags& flags) {
       const double dense = comparable_flops(twin >= 0 ? workloads[static_cast<size_t>(twin)] : build(dense_twin(c.network), c.scenario));
       result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
     }
+    apply_convention(flags.convention, c.network, c.scenario, result);
     record.results.push_back(std::move(result));
   }
   return emit(record, flags.output);
@@ -44,6 +47,7 @@ void add_count(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("count", "parameters, FLOPs, bytes, memory; per part and per op, and against the dense twin");
   add_model_flags(*command, flags->model);
   add_scenario_flags(*command, flags->scenario);
+  add_convention_flag(*command, flags->convention);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom count gpt2-124m --seq 1024 --logits all\n  fathom count llama-3-8b --mod-every 2 --capacity 1/8 --phase train --ops");
   command->callback([flags, &exit_code] { exit_code = run_count(*flags); });

@@ -10,6 +10,7 @@
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
 #include "tools/cli.hpp"
+#include "tools/convention.hpp"
 
 namespace fathom {
 namespace {
@@ -58,8 +59,22 @@ bool explain_op_into(Document& document, const Workload& workload, const std::st
   return found;
 }
 
+// explain convention [NAME [MODEL]]: the words after the topic are a preset and a model.
+Document convention_document(const Flags& flags) {
+  if (flags.model.models.empty()) return explain_conventions();
+  const std::string& name = flags.model.models.front();
+  if (flags.model.models.size() == 1) return explain_convention(name);
+  if (flags.model.models.size() > 2) throw Error(ErrorKind::kUsage, "explain convention takes one name and one model", {}, "fathom explain convention NAME MODEL");
+  ModelFlags model = flags.model;
+  model.models = {flags.model.models.back()};
+  std::vector<RecordNote> notes;
+  const std::vector<Configuration> configurations = expand(model, flags.scenario, false, notes);
+  return explain_convention(name, configurations.front().network, configurations.front().scenario.length);
+}
+
 int run_explain(const Flags& flags) {
   check_output_flags(flags.output);
+  if (flags.topic == "convention") return emit_document(convention_document(flags), flags.output);
   Document document;
   if (!flags.model.models.empty()) {
     std::vector<RecordNote> notes;
@@ -112,13 +127,13 @@ int run_explain(const Flags& flags) {
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, a column, or the INI keys");
-  command->add_option("TOPIC", flags->topic, "op kind, column, 'ini', or with MODEL an op such as mlp/up")->required();
+  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, a column, a convention, or the INI keys");
+  command->add_option("TOPIC", flags->topic, "op kind, column, 'ini', 'convention' [NAME [MODEL]], or with MODEL an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);
   add_scenario_flags(*command, flags->scenario);
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096");
+  command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096\n  fathom explain convention palm llama-3-8b");
   command->callback([flags, &exit_code] { exit_code = run_explain(*flags); });
 }
 
