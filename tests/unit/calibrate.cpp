@@ -1,0 +1,116 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "lib/predict/calibrate.hpp"
+#include "lib/predict/op_model.hpp"
+#include "lib/predict/prediction.hpp"
+#include "tests/unit/predict_sample.hpp"
+
+using namespace fathom;
+using fathom::testing::toy_machine;
+
+namespace {
+
+CalibrationPoint product_point(double rows, std::int64_t in, std::int64_t out, double measured) {
+  Gemm g;
+  g.rows = {static_cast<std::int64_t>(rows)};
+  g.in = in;
+  g.out = out;
+  return {g, work_of(g, declared(g)), 0, 0, measured};
+}
+
+AddResidual residual(std::int64_t rows) {
+  AddResidual r;
+  r.rows = {rows};
+  r.width = 256;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("non-negative least squares on relative errors") {
+  // y = 2 + 3 x, exactly.
+  const auto c = relative_least_squares({{1, 1}, {1, 2}, {1, 10}}, {5, 8, 32});
+  CHECK(c[0] == Approx(2));
+  CHECK(c[1] == Approx(3));
+  // y = x - 1 wants a negative constant; it is held at zero, and the slope is the relative best: sum(x/y) / sum((x/y)^2).
+  const auto d = relative_least_squares({{1, 2}, {1, 4}}, {1, 3});
+  CHECK(d[0] == Approx(0).margin(1e-9));
+  CHECK(d[1] == Approx((2.0 + 4.0 / 3) / (4.0 + 16.0 / 9)));
+}
+
+TEST_CASE("a curve between its points, and beyond them") {
+  GemmCurve c;
+  c.rows = {16, 64};
+  c.seconds = {1e-5, 4e-5};
+  double octaves = -1;
+  CHECK(curve_time(c, 32, &octaves) == Approx(2e-5));  // halfway in log rows: the geometric mean
+  CHECK(octaves == 0);
+  CHECK(curve_time(c, 256, &octaves) == Approx(16e-5));  // the last time per row
+  CHECK(octaves == Approx(2));
+  CHECK(curve_time(c, 4, &octaves) == Approx(1e-5));     // weights are read anyway
+  CHECK(octaves == Approx(2));
+}
+
+TEST_CASE("a known machine is recovered from its own times") {
+  Machine m = toy_machine();
+  std::vector<CalibrationPoint> points;
+  // Products at 80 GFLOP/s plus 5 us.
+  for (const double rows : {24, 96, 384, 1536}) points.push_back(product_point(rows, 256, 512, 2.0 * rows * 256 * 512 / 80e9 + 5e-6));
+  // Residuals: 3 us + 1.7 x their roofline work.
+  const Ceilings c(m, 1);
+  Residency cold;
+  cold.reads[2] = cold.writes[2] = cold.weights[2] = 1;
+  for (const std::int64_t rows : {64, 128, 512, 2048, 4096}) {
+    const AddResidual spec = residual(rows);
+    const OpWork work = work_of(spec, declared(spec));
+    const Prediction r = predict_roofline(c, work, cold);
+    points.push_back({spec, work, r.seconds - r.launch, r.launch, 3e-6 + 1.7 * (r.seconds - r.launch)});
+  }
+  fit_points(m, points, 1);
+  check_machine(m);
+  REQUIRE(m.gemm_curves.size() == 1);
+  CHECK(m.gemm_curves[0].n == 512);
+  CHECK(m.gemm_curves[0].k == 256);
+  const auto model = make_op_model(PredictorKind::kCalibrated, c);  // of the machine as it is now
+  const auto at = [&](const OpSpec& spec) {
+    const Executed all = declared(spec);
+    return model->predict(spec, all, work_of(spec, all), cold);
+  };
+  const Prediction p = at(residual(1000));
+  const OpWork work = work_of(residual(1000), declared(residual(1000)));
+  const double truth = 3e-6 + 1.7 * (predict_roofline(c, work, cold).seconds - 1e-6);
+  CHECK(p.seconds == Approx(truth).epsilon(1e-6));
+  CHECK(p.provenance == Provenance::kFitted);
+  CHECK(p.lo < p.seconds);
+  CHECK(p.hi > p.seconds);
+  CHECK_FALSE(p.out_of_range);
+  // A point of the curve itself.
+  const Prediction g = at(product_point(384, 256, 512, 0).spec);
+  CHECK(g.seconds == Approx(2.0 * 384 * 256 * 512 / 80e9 + 5e-6).epsilon(1e-9));
+  CHECK(g.provenance == Provenance::kProbed);
+  // Between points the curve is within a few per cent of the truth.
+  CHECK(at(product_point(700, 256, 512, 0).spec).seconds == Approx(2.0 * 700 * 256 * 512 / 80e9 + 5e-6).epsilon(0.05));
+  // Another shape borrows the efficiency and says so; a far one is out of range.
+  const Prediction near = at(product_point(384, 300, 512, 0).spec);
+  CHECK(near.provenance == Provenance::kFitted);
+  CHECK_FALSE(near.out_of_range);
+  CHECK(near.seconds == Approx(g.seconds * 300 / 256).epsilon(1e-6));
+  const Prediction far = at(product_point(384, 4096, 512, 0).spec);
+  CHECK(far.out_of_range);
+  CHECK(far.provenance == Provenance::kExtrapolated);
+  CHECK(far.hi / far.seconds > near.hi / near.seconds);
+  // A class that nobody probed is answered by physics, marked.
+  RmsNorm norm;
+  norm.rows = {64};
+  norm.width = 256;
+  const Prediction n = at(norm);
+  CHECK(n.out_of_range);
+  CHECK(n.seconds == predict_roofline(c, work_of(norm, declared(norm)), cold).seconds);
+}
+
+TEST_CASE("an uncalibrated machine refuses, with what to do") {
+  const Machine m = toy_machine();
+  const Ceilings c(m, 1);
+  CHECK_THROWS_AS(make_op_model(PredictorKind::kCalibrated, c), Error);
+}

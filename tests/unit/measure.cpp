@@ -1,0 +1,245 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "lib/compare.hpp"
+#include "lib/error.hpp"
+#include "lib/measure.hpp"
+#include "tests/unit/predict_sample.hpp"
+
+using namespace fathom;
+using fathom::testing::product_workload;
+using fathom::testing::toy_machine;
+
+namespace {
+
+// A machine whose speed drifts: everything takes `speed(now)` times as long, ops and references alike. One virtual clock for all.
+struct World {
+  double now = 0;
+  double (*speed)(double) = [](double) { return 1.0; };
+  void spend(double seconds) { now += seconds * speed(now); }
+};
+
+class WorldClock : public Clock {
+ public:
+  explicit WorldClock(World& world) : world_(world) {}
+  double now() override { return world_.now; }
+
+ private:
+  World& world_;
+};
+
+class ScriptedExecution : public Execution {
+ public:
+  ScriptedExecution(const Workload& w, World& world, double op_seconds, std::vector<int>& log, int id)
+      : w_(w), world_(world), seconds_(op_seconds), log_(log), id_(id), count_(static_cast<int>(w.instances().size())) {}
+  const Workload& workload() const override { return w_; }
+  void run() override {
+    log_.push_back(id_);
+    begin_pass();
+    for (int i = 0; i < count_; ++i) run_instance(i);
+  }
+  void begin_pass() override { ++passes; }
+  void run_instance(int) override {
+    ++runs;
+    world_.spend(seconds_);
+  }
+  Executed executed(int) const override { return {4, 0, 0, 0}; }
+  Flops executed_flops(int) const override { return Flops(64); }
+  std::vector<float> read(const TensorInstance&) const override { return {}; }
+  void write(const TensorInstance&, std::span<const float>) override {}
+  void reset() override {}
+  std::int64_t allocated_bytes() const override { return 0; }
+  std::string implementation(int) const override { return "scripted"; }
+  void run_reference(int) override {
+    ++references;
+    world_.spend(1e-4);
+  }
+  int reference_class(int) const override { return 0; }
+  std::vector<std::string> reference_classes() const override { return {"product"}; }
+
+  int passes = 0, runs = 0, references = 0;
+
+ private:
+  const Workload& w_;
+  World& world_;
+  double seconds_;
+  std::vector<int>& log_;
+  int id_;
+  int count_;
+};
+
+// Speeds 1 and 3, switching every 50 ms: a neighbour comes and goes.
+double bimodal(double now) { return static_cast<long>(now * 20) % 2 == 0 ? 1.0 : 3.0; }
+double rising(double now) { return 1 + now / 10; }
+
+}  // namespace
+
+TEST_CASE("a steady machine is measured exactly") {
+  World world;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 64, 64, 3);
+  ScriptedExecution x(w, world, 5e-4, log, 0);
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  MeasureOptions options;
+  options.seconds = 1;
+  const Measurement m = measure(subjects, options, clock)[0];
+  const OpMeasurement& o = m.ops[0];
+  CHECK(o.status == MeasureStatus::kOk);
+  CHECK(o.seconds == Approx(5e-4));
+  CHECK(o.total == Approx(15e-4));
+  CHECK(o.raw_median == Approx(5e-4));
+  CHECK(m.step.normalised == Approx(15e-4));
+  CHECK(m.step.raw_median == Approx(15e-4));
+  CHECK(o.noise == Approx(0).margin(1e-9));
+  CHECK(o.rows_executed == Approx(4));
+  CHECK(o.executed_flops == Approx(64));
+  CHECK(m.stopped_by == "spread");
+  CHECK(m.references.size() == 1);
+  CHECK(m.references[0].nominal == Approx(1e-4));
+  // Consecutive ops of a class share the reference between them: 3 ops, 4 references per bracketed pass.
+  const int bracketed = m.step.rounds + 1;
+  CHECK(x.references == 4 * bracketed);
+  // Every pass, raw or bracketed or warm-up, begins once and runs each of the three instances once.
+  CHECK(x.runs == 3 * x.passes);
+}
+
+TEST_CASE("bracketing cancels a neighbour that raw times show") {
+  World world;
+  world.speed = bimodal;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 64, 64, 4);
+  ScriptedExecution x(w, world, 4e-4, log, 0);
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  MeasureOptions options;
+  options.seconds = 2;
+  const Measurement m = measure(subjects, options, clock)[0];
+  // The nominal reference is the undisturbed one; the ratio holds except where the state flips inside a bracket.
+  CHECK(m.references[0].nominal == Approx(1e-4));
+  CHECK(m.ops[0].seconds == Approx(4e-4).epsilon(0.01));
+  CHECK(m.ops[0].raw_p95 == Approx(12e-4).epsilon(0.01));
+  CHECK(m.step.normalised == Approx(16e-4).epsilon(0.01));
+}
+
+TEST_CASE("workloads measured together see the same weather") {
+  World world;
+  world.speed = rising;
+  std::vector<int> log;
+  const Workload a = product_workload(64, 64, 64, 2), b = product_workload(32, 64, 64, 2);
+  ScriptedExecution x(a, world, 6e-4, log, 0), y(b, world, 3e-4, log, 1);
+  Execution* const subjects[] = {&x, &y};
+  WorldClock clock(world);
+  MeasureOptions options;
+  options.seconds = 5;
+  options.target_spread = 0;
+  options.max_rounds = 1 << 20;
+  const std::vector<Measurement> m = measure(subjects, options, clock);
+  CHECK(m[1].step.normalised / m[0].step.normalised == Approx(0.5).epsilon(0.005));
+  CHECK(m[1].step.raw_median / m[0].step.raw_median == Approx(0.5).epsilon(0.02));
+  for (size_t i = 0; i + 1 < log.size(); ++i) CHECK(log[i] != log[i + 1]);  // ABAB
+  CHECK(m[0].stopped_by == "time");
+}
+
+TEST_CASE("an op too short to time says so, and still gives its number") {
+  World world;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 512, 512, 1);  // a megabyte of weights: repeating it in place would find it in cache
+  ScriptedExecution x(w, world, 5e-6, log, 0);
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  const Measurement m = measure(subjects, {}, clock)[0];
+  CHECK(m.ops[0].status == MeasureStatus::kTooShort);
+  CHECK(m.ops[0].batch == 1);
+  CHECK(m.ops[0].seconds == Approx(5e-6));
+  CHECK_FALSE(m.ops[0].reason.empty());
+  // A product of a few kilobytes stays in the innermost cache either way: eight calls make 40 us.
+  const Workload tiny = product_workload(8, 16, 16, 1);
+  ScriptedExecution y(tiny, world, 5e-6, log, 0);
+  Execution* const others[] = {&y};
+  const Measurement n = measure(others, {}, clock)[0];
+  CHECK(n.ops[0].batch >= 8);
+  CHECK(n.ops[0].batch <= 9);
+  CHECK(n.ops[0].status == MeasureStatus::kOk);
+  CHECK(n.ops[0].seconds == Approx(5e-6));
+}
+
+TEST_CASE("an interrupt ends the measurement with what there is") {
+  World world;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 64, 64, 1);
+  ScriptedExecution x(w, world, 1e-3, log, 0);
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  MeasureOptions options;
+  options.interrupted = [&world] { return world.now > 4e-3; };
+  const Measurement m = measure(subjects, options, clock)[0];
+  CHECK(m.interrupted);
+  CHECK(m.stopped_by == "interrupt");
+  CHECK(m.step.raw.values.size() >= 1);
+  CHECK(m.ops[0].status == MeasureStatus::kNotRun);
+}
+
+TEST_CASE("the spread of halves") {
+  CHECK(halves_spread(std::vector<double>(20, 3.0)) == 0);
+  std::vector<double> two;  // a coin: half the values are 1, half 2
+  for (int i = 0; i < 40; ++i) two.push_back(i % 2 ? 1 : 2);
+  CHECK(halves_spread(two) > 0.2);
+  CHECK(halves_spread(std::vector<double>{1.0}) == 0);
+  CHECK(Samples{{3, 1, 2}}.median() == 2);
+  CHECK(Samples{{1, 2}}.quantile(0.25) == Approx(1.25));
+  CHECK(Samples{}.median() == 0);
+}
+
+TEST_CASE("verdicts") {
+  World world;
+  std::vector<int> log;
+  const Workload w = product_workload(1000, 500, 200, 1);  // roofline 2.001 ms, light 1.818 ms on the toy machine's one thread
+  WorldClock clock(world);
+  PredictOptions roofline, bound;
+  roofline.threads = bound.threads = 1;
+  bound.predictor = PredictorKind::kLight;
+  const StepPrediction p = predict(w, toy_machine(), roofline), light = predict(w, toy_machine(), bound);
+  const auto result = [&](double seconds) {
+    ScriptedExecution x(w, world, seconds, log, 0);
+    Execution* const subjects[] = {&x};
+    return compare(w, p, p, light, measure(subjects, {}, clock)[0]);
+  };
+  const Comparison within = result(2.1e-3);
+  CHECK(within.ops[0].verdict == Verdict::kWithin);
+  CHECK(within.ops[0].error == Approx((2.001 - 2.1) / 2.1).epsilon(1e-6));
+  CHECK(within.graded == 1);
+  CHECK(within.mape == Approx((2.1 - 2.001) / 2.1).epsilon(1e-6));
+  CHECK(within.raw.verdict == Verdict::kWithin);
+  CHECK(result(3e-3).ops[0].verdict == Verdict::kSlow);
+  CHECK(result(1.85e-3).ops[0].verdict == Verdict::kWithin);
+  const Comparison broken = result(1.7e-3);
+  CHECK(broken.ops[0].verdict == Verdict::kFasterThanLight);
+  CHECK(broken.normalised.verdict == Verdict::kFasterThanLight);
+  CHECK(broken.ops[0].measured == Approx(1.7e-3));  // shown, not clipped
+  CHECK_THROWS_AS(compare(product_workload(4, 4, 4, 1), p, p, light, Measurement{}), Error);
+}
+
+TEST_CASE("a pair's ratios") {
+  World world;
+  std::vector<int> log;
+  const Workload dense = product_workload(1000, 500, 200, 1), routed = product_workload(500, 500, 200, 1);
+  ScriptedExecution x(dense, world, 2e-3, log, 0), y(routed, world, 1.25e-3, log, 1);
+  Execution* const subjects[] = {&x, &y};
+  WorldClock clock(world);
+  const auto m = measure(subjects, {}, clock);
+  PredictOptions o, l;
+  o.threads = l.threads = 1;
+  l.predictor = PredictorKind::kLight;
+  std::vector<Comparison> c;
+  const Workload* both[] = {&dense, &routed};
+  for (int i = 0; i < 2; ++i) {
+    const StepPrediction p = predict(*both[i], toy_machine(), o), b = predict(*both[i], toy_machine(), l);
+    c.push_back(compare(*both[i], p, p, b, m[static_cast<size_t>(i)]));
+  }
+  const PairComparison pair = compare_pair(routed, c[1], dense, c[0]);
+  CHECK(pair.flops_ratio == Approx(0.5));
+  CHECK(pair.measured.time_ratio == Approx(0.625));
+  CHECK(pair.measured.realised == Approx(0.75));  // 37.5 % of the time for 50 % of the FLOPs
+  CHECK(pair.predicted.time_ratio == Approx(1.001 / 2.001));
+}
