@@ -70,7 +70,8 @@ Record read_record(std::string_view text, const std::string& file);
 struct ViewOptions {
   bool ops = true;       // per-op tables
   bool glossary = true;
-  int preview_rows = 0;  // of op tables in text and Markdown
+  bool full_summary = false;  // all figures of a configuration, not only those a summary is read for
+  int preview_rows = 0;       // of op tables in text and Markdown
 };
 // The report of a record.
 Document view_record(const Record& record, const ViewOptions& options);

@@ -66,6 +66,26 @@ std::vector<Figures> result_rows(const Record& record) {
   return rows;
 }
 
+// What a summary is read for, in this order; the rest follows where there is room for all (files) and is left to csv and json else.
+std::vector<std::string> summary_keys(const std::vector<Figures>& rows, const ViewOptions& options) {
+  std::vector<std::string> keys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "error", "verdict", "normalised_s", "spread", "noise", "samples",
+                                   "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "flops_matmul", "flops_expected", "convention_flops",
+                                   "achieved_flops_per_s", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_written", "kv_bytes", "peak_bytes"};
+  if (!options.full_summary) return keys;
+  for (const std::string& key : all_keys(rows))
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  return keys;
+}
+
+// FLOPs, predicted time and measured time against the dense twin, and the realised fraction: the question behind a routed model.
+void add_pair_table(Document& document, const Record& record) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results)
+    if (result.totals.has("flops_ratio")) rows.push_back(identified(result, result.totals));
+  if (rows.empty()) return;
+  document.add(make_table("pairs", "Against the dense twin", rows, {"model", "phase", "batch", "seq", "context"}, {"flops_ratio", "predicted_ratio", "measured_ratio", "realised"}));
+}
+
 std::string percent(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
 
 // The result in one paragraph, for a MoD result that knows its dense twin.
@@ -173,15 +193,15 @@ Document view_record(const Record& record, const ViewOptions& options) {
   for (const Result& result : record.results) add_pair_paragraph(document, result);
 
   const std::vector<Figures> rows = result_rows(record);
-  ReportTable summary = make_table("results", "Configurations", rows, kIdentity, all_keys(rows));
-  document.add(std::move(summary));
+  document.add(make_table("results", "Configurations", rows, kIdentity, summary_keys(rows, options)));
+  add_pair_table(document, record);
 
   const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
   if (options.ops && timed) add_plots(document, record);
   for (const Result& result : record.results) {
     if (options.ops && !result.ops.empty()) {
       document.heading(fmt::format("Ops of {}{}", result.model, result.scenario.find("phase") && result.scenario.find("phase")->words() ? ", " + *result.scenario.find("phase")->words() : ""));
-      ReportTable table = make_table("ops", "", result.ops, {"path"}, all_keys(result.ops));
+      ReportTable table = make_table("ops", "", result.ops, {"path", "predicted_s", "measured_s", "error", "verdict", "share", "achieved_flops_per_s", "peak_fraction", "binding", "flops_matmul", "noise"}, all_keys(result.ops));
       table.preview_rows = options.preview_rows;
       document.add(std::move(table));
     }

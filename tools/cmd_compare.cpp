@@ -29,10 +29,11 @@ std::vector<Result> make_results(const std::vector<Timed>& timed, const Machine*
     Result result = counted_result(each.configuration.label, each.configuration.network, each.configuration.scenario, *each.workload);
     if (flags.threads > 0) result.scenario.set("threads", Cell::count(static_cast<u128>(flags.threads)));
     if (command != Command::kPredict) result.scenario.set("backend", Cell::text(flags.backend));
-    if (machine) add_prediction(result, each, *machine);
+    if (machine && command != Command::kRun) add_prediction(result, each, *machine);
     if (measured) add_measurement(result, each);
+    if (measured && machine) add_fractions(result, each, *machine, flags);
     if (measured && command == Command::kCompare) add_comparison(result, each);
-    if (each.twin >= 0) add_pair(result, each, timed[static_cast<size_t>(each.twin)], machine != nullptr, measured);
+    if (each.twin >= 0) add_pair(result, each, timed[static_cast<size_t>(each.twin)], machine && command != Command::kRun, measured);
     results.push_back(std::move(result));
   }
   return results;
@@ -52,7 +53,9 @@ int run_timed(const Flags& flags, Command command) {
   Record record = new_record(names[static_cast<int>(command)]);
   const bool predicts = command != Command::kRun;
   std::optional<Machine> machine;
-  if (predicts) machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  // `run` on the CPU shows achieved rates as fractions of the probed ceilings, so it needs this machine's file too.
+  if (predicts || flags.timed.backend == "cpu") machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  if (machine && flags.timed.backend == "cpu" && command != Command::kPredict) check_isa(*machine);
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
@@ -81,7 +84,7 @@ int run_timed(const Flags& flags, Command command) {
   catch_interrupts();
   measure_all(timed, flags.timed, flags.output.quiet, record);
   describe_environment(record, timed, flags.timed);
-  record.results = make_results(timed, predicts ? &*machine : nullptr, command, flags.timed, true);
+  record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
   const int code = emit(record, flags.output);
   return interrupted() ? 130 : code;
 }

@@ -80,15 +80,19 @@ std::vector<std::pair<std::string, std::string>> list_backend_names() {
   return names;
 }
 
+void check_isa(const Machine& machine) {
+#if FATHOM_CPU
+  if (machine.kind == MachineKind::kCpu && machine.isa != cpu::isa_name(cpu::isa()))
+    throw_input(fmt::format("machine '{}' has instruction set {}, this CPU has {}", machine.name, machine.isa, cpu::isa_name(cpu::isa())), {"", 0, "--on"},
+                "leave --on out (this machine is probed), or make a file for this CPU: fathom calibrate --save FILE.ini");
+#else
+  (void)machine;
+#endif
+}
+
 Machine resolve_machine(const std::string& name, bool quiet) {
   if (!name.empty() && name != "this-machine") {
-    Machine machine = load_machine(name);
-#if FATHOM_CPU
-    if (machine.kind == MachineKind::kCpu && machine.isa != cpu::isa_name(cpu::isa()) && name.find('/') == std::string::npos)
-      throw_input(fmt::format("machine '{}' has instruction set {}, this CPU has {}", machine.name, machine.isa, cpu::isa_name(cpu::isa())), {name, 0, "isa"},
-                  "make a file for this CPU: fathom calibrate --save FILE.ini");
-#endif
-    return machine;
+    return load_machine(name);
   }
 #if FATHOM_CPU
   return this_machine(quiet);

@@ -15,6 +15,9 @@ namespace fathom {
 std::vector<std::pair<std::string, std::string>> list_machine_names();
 std::vector<std::pair<std::string, std::string>> list_backend_names();
 
+// Throws Error(kInput) when a CPU machine file was made for another instruction set than this CPU's.
+void check_isa(const Machine& machine);
+
 // A built-in name, a file, or "this-machine": the CPU's file in the cache folder ($XDG_CACHE_HOME/fathom), probed now (under 20 s) when
 // it is missing or was made on another CPU.
 Machine resolve_machine(const std::string& name, bool quiet);

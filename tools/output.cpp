@@ -48,6 +48,7 @@ ViewOptions view_options(const OutputFlags& flags, bool file) {
   ViewOptions options;
   options.ops = flags.ops || file;
   options.glossary = file || flags.verbose;
+  options.full_summary = flags.verbose;
   return options;
 }
 

@@ -252,6 +252,16 @@ void add_measurement(Result& result, const Timed& timed) {
   totals.set("flops_executed", Cell::number(executed));
 }
 
+void add_fractions(Result& result, const Timed& timed, const Machine& machine, const TimedFlags& flags) {
+  const Peak* peak = machine.peak(timed.configuration.scenario.dtype);
+  if (!peak) return;
+  const auto rate = figure_at(peak->rate, flags.threads > 0 ? flags.threads : machine.default_threads());
+  if (!rate || !(rate->value > 0)) return;
+  for (Figures& op : result.ops)
+    if (const double achieved = op.number("achieved_flops_per_s"); achieved > 0) op.set("peak_fraction", Cell::number(achieved / rate->value));
+  if (const double achieved = result.totals.number("achieved_flops_per_s"); achieved > 0) result.totals.set("peak_fraction", Cell::number(achieved / rate->value));
+}
+
 void add_comparison(Result& result, const Timed& timed) {
   const Comparison& c = timed.comparison;
   Figures& totals = result.totals;
