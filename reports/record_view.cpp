@@ -89,7 +89,7 @@ void add_pair_table(Document& document, const Record& record) {
 std::string percent(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
 
 // The result in one paragraph, for a MoD result that knows its dense twin.
-void add_pair_paragraph(Document& document, const Result& result) {
+void add_pair_paragraph(Document& document, const Result& result, std::string& last) {
   const double flops = result.totals.number("flops_ratio");
   if (std::isnan(flops)) return;
   std::string text = fmt::format("`{}` needs {} of the FLOPs of its dense twin", result.model, significant(flops, 4));
@@ -102,7 +102,8 @@ void add_pair_paragraph(Document& document, const Result& result) {
     text += fmt::format(". Of the FLOPs saved, {} became time saved", percent(realised->value()));
   else if (realised && realised->missing())
     text += fmt::format(". Realised fraction: {}", realised->missing()->reason);
-  document.paragraph(text + ".");
+  if (text != last) document.paragraph(text + ".");  // a list of batch sizes may say the same over and over
+  last = text;
 }
 
 void add_error_paragraph(Document& document, const Record& record) {
@@ -190,7 +191,8 @@ Document view_record(const Record& record, const ViewOptions& options) {
   }
   document.title = fmt::format("fathom {}: {}", record.command, models);
   add_error_paragraph(document, record);
-  for (const Result& result : record.results) add_pair_paragraph(document, result);
+  std::string last;
+  for (const Result& result : record.results) add_pair_paragraph(document, result, last);
 
   const std::vector<Figures> rows = result_rows(record);
   document.add(make_table("results", "Configurations", rows, kIdentity, summary_keys(rows, options)));
