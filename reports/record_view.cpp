@@ -66,15 +66,22 @@ std::vector<Figures> result_rows(const Record& record) {
   return rows;
 }
 
-// What a summary is read for, in this order; the rest follows where there is room for all (files) and is left to csv and json else.
-std::vector<std::string> summary_keys(const std::vector<Figures>& rows, const ViewOptions& options) {
-  std::vector<std::string> keys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "error", "verdict", "normalised_s", "spread", "noise", "samples",
-                                   "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "flops_matmul", "flops_expected", "convention_flops",
-                                   "achieved_flops_per_s", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_written", "kv_bytes", "peak_bytes"};
-  if (!options.full_summary) return keys;
-  for (const std::string& key : all_keys(rows))
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
-  return keys;
+// What a summary is read for, in this order. Times and counts are two tables; a count has only the second.
+const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "error", "verdict", "normalised_s", "spread", "noise", "samples",
+                                            "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "ttft_s", "tpot_s", "tokens_per_s",
+                                            "achieved_flops_per_s", "peak_fraction", "mfu"};
+const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read",
+                                             "bytes_written", "kv_bytes", "kv_bytes_per_token", "peak_bytes"};
+
+void add_summary(Document& document, const std::vector<Figures>& rows, bool timed, const ViewOptions& options) {
+  if (timed) {
+    std::vector<std::string> keys = kTimeKeys;
+    for (const std::string& key : all_keys(rows))
+      if (options.full_summary && std::find(kCountKeys.begin(), kCountKeys.end(), key) == kCountKeys.end()) keys.push_back(key);
+    document.add(make_table("results", "Configurations", rows, kIdentity, keys));
+  }
+  if (!timed || options.ops || options.full_summary)
+    document.add(make_table("counts", timed ? "Counts and memory" : "Configurations", rows, timed ? std::vector<std::string>{"model", "phase", "batch", "seq", "context"} : kIdentity, kCountKeys));
 }
 
 // FLOPs, predicted time and measured time against the dense twin, and the realised fraction: the question behind a routed model.
@@ -195,10 +202,10 @@ Document view_record(const Record& record, const ViewOptions& options) {
   for (const Result& result : record.results) add_pair_paragraph(document, result, last);
 
   const std::vector<Figures> rows = result_rows(record);
-  document.add(make_table("results", "Configurations", rows, kIdentity, summary_keys(rows, options)));
+  const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
+  add_summary(document, rows, timed, options);
   add_pair_table(document, record);
 
-  const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
   if (options.ops && timed) add_plots(document, record);
   for (const Result& result : record.results) {
     if (options.ops && !result.ops.empty()) {
