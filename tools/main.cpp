@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
   add_compare(app, code);
   add_list(app, code);
   add_explain(app, code);
+  add_trace(app, code);
   add_report(app, code);
   try {
     app.parse(argc, argv);

@@ -1,0 +1,193 @@
+#include "tools/routing_view.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "lib/error.hpp"
+#include "reports/save.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr int kHistogramBins = 16;
+
+// A byte as people read it.
+std::string token_label(unsigned char byte) {
+  if (byte == ' ') return "␣";
+  if (byte == '\n') return "\\n";
+  if (byte == '\t') return "\\t";
+  if (byte < 0x20 || byte >= 0x7f) return fmt::format("{:02x}", byte);
+  return std::string(1, static_cast<char>(byte));
+}
+
+BarPlot histogram(const std::vector<LayerRouting>& layers) {
+  BarPlot plot;
+  plot.key = "router-weights";
+  plot.title = "Router weights";
+  plot.value_label = "log10 of (1 + count)";
+  plot.series.push_back({"tokens", {}});
+  double low = 0, high = 0;
+  bool any = false;
+  for (const LayerRouting& layer : layers)
+    for (double w : layer.weights) {
+      low = any ? std::min(low, w) : w;
+      high = any ? std::max(high, w) : w;
+      any = true;
+    }
+  if (!any) return plot;
+  if (high <= low) high = low + 1e-6;
+  std::vector<std::int64_t> counts(kHistogramBins, 0);
+  for (const LayerRouting& layer : layers)
+    for (double w : layer.weights) ++counts[static_cast<size_t>(std::min<int>(kHistogramBins - 1, static_cast<int>((w - low) / (high - low) * kHistogramBins)))];
+  for (int b = 0; b < kHistogramBins; ++b) {
+    const double from = low + (high - low) * b / kHistogramBins;
+    plot.categories.push_back(fmt::format("{:.3g} to {:.3g}", from, from + (high - low) / kHistogramBins));
+    plot.series[0].values.push_back(std::log10(1.0 + static_cast<double>(counts[static_cast<size_t>(b)])));
+  }
+  return plot;
+}
+
+}  // namespace
+
+std::vector<TokenClass> builtin_classes() {
+  std::string letters, digits, punctuation;
+  for (int c = 0x21; c < 0x7f; ++c) {
+    const char byte = static_cast<char>(c);
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+      letters.push_back(byte);
+    else if (c >= '0' && c <= '9')
+      digits.push_back(byte);
+    else
+      punctuation.push_back(byte);
+  }
+  return {{"space", " \t\n\r"}, {"digits", digits}, {"letters", letters}, {"punctuation", punctuation}};
+}
+
+std::vector<TokenClass> read_classes(const std::string& path) {
+  std::vector<TokenClass> classes;
+  const std::string text = load_file(path);
+  int line = 0;
+  for (size_t at = 0; at < text.size();) {
+    ++line;
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string row = text.substr(at, end - at);
+    at = end + 1;
+    if (row.empty() || row[0] == '#') continue;
+    const size_t blank = row.find(' ');
+    if (blank == std::string::npos || blank == 0 || blank + 1 >= row.size())
+      throw_input("a class is a name, a blank and its bytes", {path, line, ""}, "for example: digits 0123456789");
+    TokenClass entry{row.substr(0, blank), ""};
+    for (size_t i = blank + 1; i < row.size(); ++i) {
+      if (row[i] != '\\') {
+        entry.members.push_back(row[i]);
+        continue;
+      }
+      const char escaped = i + 1 < row.size() ? row[++i] : '\0';
+      const std::map<char, char> known = {{'s', ' '}, {'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'\\', '\\'}};
+      const auto found = known.find(escaped);
+      if (found == known.end()) throw_input("unknown escape in a token class", {path, line, entry.name}, "use \\s, \\n, \\t, \\r or \\\\");
+      entry.members.push_back(found->second);
+    }
+    classes.push_back(std::move(entry));
+  }
+  if (classes.empty()) throw_input("no token class in this file", {path, 0, ""});
+  return classes;
+}
+
+std::vector<LayerRouting> read_routing(const Execution& execution, std::int64_t tokens) {
+  const Workload& w = execution.workload();
+  std::map<int, LayerRouting> layers;
+  for (const Instance& instance : w.instances()) {
+    const Step& step = w.program()[static_cast<size_t>(instance.step)];
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    const Op& op = w.ops()[static_cast<size_t>(instance.op)];
+    if (!block.layered || op.pass != Pass::kForward) continue;
+    LayerRouting& layer = layers[step.layer];
+    layer.layer = step.layer;
+    if (layer.taken.empty()) layer.taken.assign(static_cast<size_t>(tokens), true);
+    if (!std::holds_alternative<Select>(op.spec)) continue;
+    layer.routed = true;
+    layer.taken.assign(static_cast<size_t>(tokens), false);
+    const std::vector<float> scores = execution.read(instance_of(w, step, op.inputs[0]));
+    const std::vector<float> indices = execution.read(instance_of(w, step, op.outputs[0]));
+    const std::vector<float> counts = execution.read(instance_of(w, step, op.outputs[2]));
+    layer.weights.assign(scores.begin(), scores.begin() + tokens);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(counts[0]); ++i) layer.taken[static_cast<size_t>(indices[static_cast<size_t>(i)])] = true;
+  }
+  std::vector<LayerRouting> result;
+  for (auto& [index, layer] : layers) result.push_back(std::move(layer));
+  return result;
+}
+
+void add_routing_view(Document& document, const std::vector<LayerRouting>& layers, const std::string& text, const std::vector<TokenClass>& classes, const std::string& label) {
+  RoutingMap map;
+  map.key = "routing-map";
+  map.title = "Which token took which block";
+  RoutingMap::Frame frame;
+  frame.label = label;
+  BarPlot participation;
+  participation.key = "participation";
+  participation.title = "Participation per block";
+  participation.value_label = "share of tokens";
+  participation.unit = Unit::kPercent;
+  participation.series.push_back({"tokens", {}});
+  for (const LayerRouting& layer : layers) {
+    map.blocks.push_back(fmt::format("block {}", layer.layer));
+    std::vector<RoutingMap::State> states;
+    std::int64_t taken = 0;
+    for (bool each : layer.taken) {
+      states.push_back(!layer.routed ? RoutingMap::State::kFull : each ? RoutingMap::State::kProcessed : RoutingMap::State::kSkipped);
+      taken += each;
+    }
+    frame.states.push_back(std::move(states));
+    frame.weights.push_back(layer.routed ? layer.weights : std::vector<double>(layer.taken.size(), 1.0));
+    participation.categories.push_back(fmt::format("block {}{}", layer.layer, layer.routed ? "" : " (full)"));
+    participation.series[0].values.push_back(layer.taken.empty() ? 0 : static_cast<double>(taken) / static_cast<double>(layer.taken.size()));
+  }
+  for (unsigned char byte : text) map.tokens.push_back(token_label(byte));
+  map.frames.push_back(std::move(frame));
+  document.add(std::move(map));
+  document.add(std::move(participation));
+  if (BarPlot weights = histogram(layers); !weights.categories.empty()) document.add(std::move(weights));
+  if (text.empty()) return;
+  BarPlot by_class;
+  by_class.key = "participation-by-class";
+  by_class.title = "Participation per token class, routed blocks";
+  by_class.caption = "Descriptive only: an untrained router knows nothing of these classes.";
+  by_class.value_label = "share of the class's tokens";
+  by_class.unit = Unit::kPercent;
+  by_class.series.push_back({"tokens", {}});
+  std::vector<bool> classified(text.size(), false);
+  const auto add_class = [&](const std::string& name, const std::vector<size_t>& members) {
+    std::int64_t taken = 0, all = 0;
+    for (const LayerRouting& layer : layers) {
+      if (!layer.routed) continue;
+      for (size_t token : members) {
+        taken += layer.taken[token];
+        ++all;
+      }
+    }
+    if (all == 0) return;
+    by_class.categories.push_back(fmt::format("{} ({})", name, members.size()));
+    by_class.series[0].values.push_back(static_cast<double>(taken) / static_cast<double>(all));
+  };
+  for (const TokenClass& entry : classes) {
+    std::vector<size_t> members;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (entry.members.find(text[i]) == std::string::npos) continue;
+      members.push_back(i);
+      classified[i] = true;
+    }
+    add_class(entry.name, members);
+  }
+  std::vector<size_t> rest;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (!classified[i]) rest.push_back(i);
+  add_class("other", rest);
+  if (!by_class.categories.empty()) document.add(std::move(by_class));
+}
+
+}  // namespace fathom
