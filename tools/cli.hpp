@@ -101,6 +101,7 @@ void add_list(CLI::App& app, int& exit_code);
 void add_explain(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);
+void add_audit(CLI::App& app, int& exit_code);
 
 std::string version_text();
 

@@ -105,8 +105,6 @@ int run_trace(Flags flags) {
     const Machine machine = resolve_machine(flags.timed.on, flags.output.quiet);
     predict_all(timed, machine, flags.timed);
     save_file(flags.timeline, chrome_trace(*one.workload, one.raw, measure_spans(*one.execution), one.configuration.label));
-  } else {
-    one.execution->run();
   }
   Document document;
   document.title = fmt::format("fathom trace: {}", one.configuration.label);
@@ -115,7 +113,7 @@ int run_trace(Flags flags) {
     const std::int64_t tokens = one.workload->stream().queries;
     std::string text;
     for (std::int64_t i = 0; i < tokens && !flags.text.empty(); ++i) text.push_back(flags.text[static_cast<size_t>(i) % flags.text.size()]);
-    add_routing_view(document, read_routing(*one.execution, tokens), text, flags.classes.empty() ? builtin_classes() : read_classes(flags.classes), one.configuration.label);
+    add_routing_view(document, run_and_read_routing(*one.execution, tokens), text, flags.classes.empty() ? builtin_classes() : read_classes(flags.classes), one.configuration.label);
   } else {
     document.note("no block of this network is routed: every token takes every block");
   }

@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   add_explain(app, code);
   add_trace(app, code);
   add_report(app, code);
+  add_audit(app, code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -97,25 +97,33 @@ std::vector<TokenClass> read_classes(const std::string& path) {
   return classes;
 }
 
-std::vector<LayerRouting> read_routing(const Execution& execution, std::int64_t tokens) {
+std::vector<LayerRouting> run_and_read_routing(Execution& execution, std::int64_t tokens) {
   const Workload& w = execution.workload();
   std::map<int, LayerRouting> layers;
-  for (const Instance& instance : w.instances()) {
-    const Step& step = w.program()[static_cast<size_t>(instance.step)];
+  execution.begin_pass();
+  const std::vector<Instance> instances = w.instances();
+  for (size_t i = 0; i < instances.size(); ++i) {
+    execution.run_instance(static_cast<int>(i));
+    const Step& step = w.program()[static_cast<size_t>(instances[i].step)];
     const Block& block = w.blocks()[static_cast<size_t>(step.block)];
-    const Op& op = w.ops()[static_cast<size_t>(instance.op)];
+    const Op& op = w.ops()[static_cast<size_t>(instances[i].op)];
     if (!block.layered || op.pass != Pass::kForward) continue;
     LayerRouting& layer = layers[step.layer];
     layer.layer = step.layer;
     if (layer.taken.empty()) layer.taken.assign(static_cast<size_t>(tokens), true);
     if (!std::holds_alternative<Select>(op.spec)) continue;
+    // Read at once: the memory of scores and indices is reused by later layers.
     layer.routed = true;
     layer.taken.assign(static_cast<size_t>(tokens), false);
     const std::vector<float> scores = execution.read(instance_of(w, step, op.inputs[0]));
     const std::vector<float> indices = execution.read(instance_of(w, step, op.outputs[0]));
     const std::vector<float> counts = execution.read(instance_of(w, step, op.outputs[2]));
     layer.weights.assign(scores.begin(), scores.begin() + tokens);
-    for (std::int64_t i = 0; i < static_cast<std::int64_t>(counts[0]); ++i) layer.taken[static_cast<size_t>(indices[static_cast<size_t>(i)])] = true;
+    for (std::int64_t k = 0; k < static_cast<std::int64_t>(counts[0]); ++k) {
+      const auto token = static_cast<std::int64_t>(indices[static_cast<size_t>(k)]);
+      if (token < 0 || token >= tokens) throw_internal("a selected row lies outside the first sequence");
+      layer.taken[static_cast<size_t>(token)] = true;
+    }
   }
   std::vector<LayerRouting> result;
   for (auto& [index, layer] : layers) result.push_back(std::move(layer));

@@ -18,8 +18,8 @@ struct LayerRouting {
   std::vector<double> weights;  // router score per token; empty for full layers
 };
 
-// Reads the last run's selections of sequence 0.
-std::vector<LayerRouting> read_routing(const Execution& execution, std::int64_t tokens);
+// Runs one pass op by op and reads each selection of sequence 0 as it is made.
+std::vector<LayerRouting> run_and_read_routing(Execution& execution, std::int64_t tokens);
 
 // Token classes: name and the bytes that belong to it. The built-in ones are space, digits, letters, punctuation, other.
 struct TokenClass {

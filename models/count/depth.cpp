@@ -1,0 +1,128 @@
+#include "models/count/depth.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/error.hpp"
+#include "lib/predict/binomial.hpp"
+#include "models/count/convention.hpp"
+#include "models/params.hpp"
+
+namespace fathom {
+
+Rational forward_ratio(const Network& routed, std::string_view convention, std::int64_t length) {
+  const Convention& rule = find_convention(convention);
+  if (!rule.routed) throw_input("this convention does not know depth routing", {"", 0, "convention"}, "use exact, full, mod-a, mod-b or mod-c");
+  return count_convention(rule, routed, length).per_token / count_convention(rule, dense_twin(routed), length).per_token;
+}
+
+Network alternate(const Network& dense, std::int64_t every, const Fraction& capacity) {
+  Route route;
+  route.capacity = capacity;
+  return with_routes(dense, every, route);
+}
+
+Rational block_flops(const Forms& forms, const BlockConfig& block, const TokenShares& shares) {
+  Rational keys_and_values;
+  if (block.attention && !block.attention->mla) keys_and_values = Rational(4) * forms.width * block.attention->kv_heads * block.attention->head_dim;
+  const Rational queries = forms.projections(block) - keys_and_values;
+  return forms.length * (shares.queries * queries + shares.keys * keys_and_values + shares.mlp * (forms.ffn(block) + forms.router(block))) +
+         Forms::pair_cost(block) * shares.pairs;
+}
+
+Rational full_block_flops(const Forms& forms, const BlockConfig& block) {
+  TokenShares all;
+  all.pairs = forms.length * forms.length;
+  return block_flops(forms, block, all);
+}
+
+Rational routed_share(const Network& routed) {
+  std::int64_t count = 0;
+  for (std::int64_t l = 0; l < routed.layer_count(); ++l) count += routed.block(l).route.has_value();
+  return Rational(count, routed.layer_count());
+}
+
+Rational mean_capacity(const Network& routed, std::int64_t length) {
+  Rational sum;
+  std::int64_t count = 0;
+  for (std::int64_t l = 0; l < routed.layer_count(); ++l) {
+    const BlockConfig& block = routed.block(l);
+    if (!block.route) continue;
+    sum += block.route->capacity ? Rational::of(*block.route->capacity) : Rational(slots_of(*block.route, length), length);
+    ++count;
+  }
+  return count == 0 ? Rational(1) : sum / Rational(count);
+}
+
+Rational kv_saving(const Network& routed, std::int64_t length) {
+  Rational dense, kept;
+  for (std::int64_t l = 0; l < routed.layer_count(); ++l) {
+    const BlockConfig& block = routed.block(l);
+    const Rational bytes = Rational::of(kv_token_bytes(block, DType::kBF16).value());
+    dense += bytes;
+    const std::optional<Fraction> share = kv_share(block);
+    kept += bytes * (share ? Rational::of(*share) : Rational(slots_of(*block.route, length), length));
+  }
+  return dense.zero() ? Rational() : Rational(1) - kept / dense;
+}
+
+double decode_roofline(const Network& network, std::int64_t batch, std::int64_t context, const DecodeMachine& machine) {
+  const Forms forms(network, 1);
+  const double cached = static_cast<double>(context);
+  double seconds = 0;
+  const auto time = [&](double bytes, double flops) { return std::max(bytes / machine.bandwidth, flops / machine.peak); };
+  std::vector<double> by_kind(network.kinds.size(), -1);
+  for (std::int64_t l = 0; l < network.layer_count(); ++l) {
+    const size_t kind = static_cast<size_t>(network.layers[static_cast<size_t>(l)]);
+    if (by_kind[kind] < 0) {
+      const BlockConfig& block = network.kinds[kind];
+      const double weights = (forms.projections(block) + forms.plain_ffn(block)).value() / 2;
+      const double cache = kv_token_bytes(block, DType::kBF16).to_double() / 2;  // elements per token
+      const double pair = Forms::pair_cost(block).value();
+      const auto at = [&](double rows, double keys) {
+        return rows == 0 ? 0.0 : time(machine.bytes * (weights + rows * keys * cache), 2 * rows * weights + pair * rows * keys);
+      };
+      if (!block.route) {
+        by_kind[kind] = at(static_cast<double>(batch), cached);
+      } else {
+        const double p = block.route->capacity ? block.route->capacity->value() : 1.0;
+        const std::vector<double> mass = binomial(batch, p);
+        const double keys = block.route->kv == KvPolicy::kSelected ? p * cached : cached;
+        by_kind[kind] = 0;
+        for (size_t n = 0; n < mass.size(); ++n) by_kind[kind] += mass[n] * at(static_cast<double>(n), keys);
+      }
+    }
+    seconds += by_kind[kind];
+  }
+  const double head = forms.logits().value() / 2;
+  return seconds + time(machine.bytes * head, 2 * static_cast<double>(batch) * head);
+}
+
+double decode_gain(const Network& routed, std::int64_t batch, std::int64_t context, const DecodeMachine& machine) {
+  return decode_roofline(dense_twin(routed), batch, context, machine) / decode_roofline(routed, batch, context, machine);
+}
+
+double weights_read(std::int64_t batch, double p) { return -std::expm1(static_cast<double>(batch) * std::log1p(-p)); }
+
+double expected_bucket_rows(std::int64_t batch, double p, std::int64_t step) {
+  const std::vector<double> mass = binomial(batch, p);
+  double rows = 0;
+  for (std::int64_t n = 1; n < static_cast<std::int64_t>(mass.size()); ++n) {
+    std::int64_t bucket = step > 0 ? (n + step - 1) / step * step : 1;
+    while (step == 0 && bucket < n) bucket *= 2;
+    rows += mass[static_cast<size_t>(n)] * static_cast<double>(std::min(bucket, batch));
+  }
+  return rows;
+}
+
+std::int64_t binomial_quantile(std::int64_t batch, double p, double q) {
+  const std::vector<double> mass = binomial(batch, p);
+  double sum = 0;
+  for (size_t n = 0; n < mass.size(); ++n) {
+    sum += mass[n];
+    if (sum >= q) return static_cast<std::int64_t>(n);
+  }
+  return batch;
+}
+
+}  // namespace fathom

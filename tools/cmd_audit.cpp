@@ -1,0 +1,79 @@
+// fathom audit: what is said about Mixture-of-Depths, recomputed for a model.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "models/count/audit.hpp"
+#include "models/registry.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  std::string model = "dense-220m";
+  std::int64_t length = 2048;
+  OutputFlags output;
+};
+
+// The claim's figures in one cell: "56.25 % (token work); 50.78 % (pair work)".
+std::string summary(const AuditClaim& claim) {
+  std::string text;
+  for (const AuditFigure& figure : claim.figures) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", figure_text(figure), figure.name);
+  if (!claim.reported.empty()) text += (text.empty() ? "" : "; ") + ("reported: " + claim.reported);
+  return text;
+}
+
+Document audit_document(const AuditSetting& setting, const std::string& model) {
+  Document document;
+  document.title = "Claims about Mixture-of-Depths";
+  std::int64_t routed = 0;
+  for (std::int64_t l = 0; l < setting.routed.layer_count(); ++l) routed += setting.routed.block(l).route.has_value();
+  document.paragraph(fmt::format("Recomputed for {} with {} of {} blocks routed and {} tokens. Texts: the deck (slides on arXiv 2404.02258), the article and the post. "
+                                 "Every figure stands in the second table with the way it was computed.",
+                                 model, routed, setting.dense.layer_count(), setting.length));
+  ReportTable claims("claims", "");
+  claims.add_column(ReportColumn{"number", "#", Unit::kCount, 0});
+  claims.add_column(ReportColumn{"text", "text", Unit::kText, 0});
+  claims.add_column(ReportColumn{"claim", "claim", Unit::kText, 0});
+  claims.add_column(ReportColumn{"value", "honest value", Unit::kText, 0});
+  claims.add_column(ReportColumn{"verdict", "verdict", Unit::kText, 0});
+  claims.add_column(ReportColumn{"condition", "condition", Unit::kText, 1});
+  ReportTable figures("figures", "Figures");
+  figures.add_column(ReportColumn{"number", "#", Unit::kCount, 0});
+  figures.add_column(ReportColumn{"figure", "figure", Unit::kText, 0});
+  figures.add_column(ReportColumn{"claimed", "claimed", Unit::kText, 0});
+  figures.add_column(ReportColumn{"value", "value", Unit::kText, 0});
+  figures.add_column(ReportColumn{"exact_value", "number", Unit::kNone, 3, 10});
+  figures.add_column(ReportColumn{"formula", "computed as", Unit::kText, 1});
+  for (const AuditClaim& claim : audit(setting)) {
+    const Cell number = Cell::count(static_cast<u128>(claim.number));
+    claims.add_row({number, Cell::text(claim.text), Cell::text(claim.claim), Cell::text(summary(claim)), Cell::text(std::string(audit_verdict_name(claim.verdict))), Cell::text(claim.condition)});
+    for (const AuditFigure& figure : claim.figures)
+      figures.add_row({number, Cell::text(figure.name), Cell::text(figure.claimed), Cell::text(figure_text(figure)), Cell::number(figure.value), Cell::text(figure.formula)});
+  }
+  document.add(std::move(claims));
+  document.add(std::move(figures));
+  document.note("The paper gives no layer count, width, vocabulary or predictor size: the default shape (width 896, 18 layers, vocabulary 32 000) is of its 220M class, not its model. "
+                "Decode figures are rooflines, to be confirmed by measurement.");
+  return document;
+}
+
+int run_audit(const Flags& flags) {
+  check_output_flags(flags.output);
+  return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output);
+}
+
+}  // namespace
+
+void add_audit(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("audit", "31 claims about Mixture-of-Depths, each number recomputed for a model, with verdict and condition");
+  command->add_option("MODEL", flags->model, "dense: its twin with every second block at 1/8; routed: as it is [dense-220m]");
+  command->add_option("--seq", flags->length, "tokens per sequence [2048]")->type_name("S");
+  add_output_flags(*command, flags->output);
+  command->footer("Examples:\n  fathom audit\n  fathom audit llama-3-8b -o md\n  fathom audit mod-1.4b -o json");
+  command->callback([flags, &exit_code] { exit_code = run_audit(*flags); });
+}
+
+}  // namespace fathom
