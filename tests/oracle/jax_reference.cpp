@@ -52,7 +52,7 @@ File load(const std::filesystem::path& path) {
       double offset = 0, scale = 0;
       line >> name >> layer >> rows >> cols >> offset >> scale >> number;
       auto& values = file.weights[{name, layer}];
-      for (int i = 0; i < rows * cols; ++i) values.push_back(offset + scale * std::sin(0.7 * i + number));
+      for (int i = 0; i < rows * cols; ++i) values.push_back(offset + scale * std::sin(0.1 * (i * i) + number));
     } else if (kind == "loss") {
       line >> step >> file.loss[step];
     } else if (kind == "auxiliary") {

@@ -5,7 +5,7 @@ logits, and for every parameter the gradient's norm and a few entries. Three Ada
 
     python3 tests/oracle/make_reference.py
 
-writes tests/oracle/data/*.txt. The weights are w[i] = offset + scale * sin(0.7 i + phase), i the flat index, phase = number of the parameter in
+writes tests/oracle/data/*.txt. The weights are w[i] = offset + scale * sin(0.1 i^2 + phase), i the flat index, phase = number of the parameter in
 the file; the comparing test reads them from the file's header lines, so nothing is stated twice.
 """
 
@@ -76,7 +76,7 @@ def formula(name, shape, number):
     gain, bias = name.endswith("/gain"), name.endswith("/bias")
     fan_in = shape[1] if name.startswith("embed/") or shape[0] == 1 else shape[0]
     offset, scale = (1.0 if gain else 0.0), (0.1 if gain or bias else fan_in ** -0.5)
-    return offset, scale, (offset + scale * np.sin(0.7 * np.arange(shape[0] * shape[1]) + number)).reshape(shape)
+    return offset, scale, (offset + scale * np.sin(0.1 * np.arange(shape[0] * shape[1]) ** 2 + number)).reshape(shape)
 
 
 def norm(c, p, name, layer, x):
