@@ -254,7 +254,7 @@ struct Rule {
   }
   Cost operator()(const RouterScoreBackward& op) const {
     const u128 width = static_cast<u128>(op.forward.width);
-    const u128 inputs = static_cast<u128>(op.input_rows.count);
+    const u128 inputs = op.input_rows == op.weight_rows ? n : static_cast<u128>(op.input_rows.count);
     Cost cost;
     cost.flops = Flops(checked_mul(2 * width, checked_add(n, inputs)));
     cost.read = Bytes((checked_mul(n, width) + checked_mul(inputs, width) + width) * size_of(op.forward.act) +

@@ -33,7 +33,9 @@ void BlockEmitter::route() {
   Stream& selected = routing_.selected;
   selected = stream_;
   const bool fixed = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
-  if (fixed && length > 1) {
+  // Top-k needs the whole sequence: a decode step that asks for it decides by threshold.
+  const bool by_count = fixed && s.phase != Phase::kDecode;
+  if (by_count) {
     selected.queries = slots_of(route, length);
     selected.rows = Rows{sequences * selected.queries, {1, 1}};
   } else {
@@ -49,7 +51,7 @@ void BlockEmitter::route() {
   routing_.counts = tape_.index("route/counts", sequences);
   selected.indices = routing_.indices;
   selected.positions = routing_.positions;
-  tape_.emit("route/select", Part::kRouting, Select{sequences, length, selected.rows, fixed && length == 1 ? RoutingRule::kThreshold : rule},
+  tape_.emit("route/select", Part::kRouting, Select{sequences, length, selected.rows, fixed && !by_count ? RoutingRule::kThreshold : rule},
              {routing_.scores.at, stream_.positions.at}, {routing_.indices.at, routing_.positions.at, routing_.counts.at});
 
   if (tape_.training()) {

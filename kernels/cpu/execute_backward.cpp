@@ -105,7 +105,8 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
   if (f.bias) {
     const double sum = sum_in_order(all_weight_rows ? dscores : compact, all_weight_rows ? f.rows.count : selected);
     const OperandView& db = call.out(1);
-    const float before = op.accumulate ? load_values(db.data, db.dtype, 1)[0] : 0.0f;
+    const bool narrow = db.dtype == DType::kBF16;
+    const float before = !op.accumulate ? 0.0f : narrow ? static_cast<float>(*db.as<bf16>()) : *db.as<float>();
     const float value = static_cast<float>(before + sum);
     store_values({&value, 1}, db.dtype, db.data);
   }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/decode_attention.hpp"
 #include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "lib/error.hpp"
 
 namespace fathom::cpu {
@@ -178,15 +179,17 @@ void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
     sequence_of[i] = static_cast<std::int32_t>(b);
     slot_of[i] = call.counts[b]++;
   }
-#pragma omp parallel for schedule(static) num_threads(threads) if (call.rows >= 64)
-  for (std::int64_t i = 0; i < call.rows; ++i) {
+  const auto copy_row = [&](std::int64_t i) {
     std::int64_t from = i * call.stride + call.offset;
     const std::int64_t b = sequence_of[i], slot = slot_of[i];
     for (std::int64_t h = 0; h < layout.kv_heads; ++h, from += layout.k_dim)
       copy_elements(call.act, call.source, from, layout.dtype, call.cache, layout.k_at(b, h) + slot * layout.k_dim, layout.k_dim);
     for (std::int64_t h = 0; h < layout.kv_heads; ++h, from += layout.v_dim)
       copy_elements(call.act, call.source, from, layout.dtype, call.cache, layout.v_at(b, h) + slot * layout.v_dim, layout.v_dim);
-  }
+  };
+  over_ranges(call.rows, threads, layout.width() * (dtype_bytes(call.act) + dtype_bytes(layout.dtype)), 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) copy_row(i);
+  });
 }
 
 Support cached_attention_supported(const fathom::Attention& op) {

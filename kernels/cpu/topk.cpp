@@ -51,10 +51,7 @@ SelectionStatus topk(const BatchSelection& s, void* workspace, int threads) {
   const int parts = static_cast<int>(std::min<std::int64_t>(std::max(threads, 1), s.batch * s.stride >= 8192 ? s.batch : 1));
   SelectionStatus status;
   status.sequence = s.batch;
-#if defined(_OPENMP)
-#pragma omp parallel for num_threads(parts) schedule(static, 1) if (parts > 1)
-#endif
-  for (int part = 0; part < parts; ++part) {
+  const auto run_part = [&](int part) {
     std::uint32_t* keys = static_cast<std::uint32_t*>(workspace) + part * 2 * padded(s.stride);
     for (std::int64_t b = part; b < s.batch; b += parts) {
       std::int32_t* positions = s.positions + b * s.output_stride;
@@ -70,6 +67,14 @@ SelectionStatus topk(const BatchSelection& s, void* workspace, int threads) {
         }
       }
     }
+  };
+  if (parts == 1) {  // a parallel region of one thread would allocate a team
+    run_part(0);
+  } else {
+#if defined(_OPENMP)
+#pragma omp parallel for num_threads(parts) schedule(static, 1)
+#endif
+    for (int part = 0; part < parts; ++part) run_part(part);
   }
   if (status.ok()) status.sequence = 0;
   return status;

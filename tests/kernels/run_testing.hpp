@@ -1,6 +1,7 @@
 // Bound workloads of small networks, and access to their ends by what they are.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>

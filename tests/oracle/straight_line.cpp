@@ -4,72 +4,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <set>
-
-#include "kernels/reference/backend.hpp"
+#include "tests/oracle/bound_model.hpp"
 #include "tests/tiny_models.hpp"
 
 using namespace fathom;
 using namespace fathom::testing;
 
 namespace {
-
-// "mod/attn/qkv/weight" of layer 1 -> {"attn/qkv/weight", 1}.
-std::pair<std::string, int> parameter_key(const Tensor& tensor, int copy) {
-  if (tensor.scope != Scope::kWeights) return {tensor.name, -1};
-  return {tensor.name.substr(tensor.name.find('/') + 1), copy};
-}
-
-// A workload on the reference in f64, seen by parameter name.
-class Bound {
- public:
-  Bound(const Network& net, const Scenario& s, BindOptions options) : workload(build(net, s)) {
-    exec = reference::ReferenceBackend(reference::Precision::kWide).bind_reference(workload, options);
-    for (int i = 0; i < exec->instance_count(); ++i)
-      for (const auto* views : {&exec->bound(i).in, &exec->bound(i).out})
-        for (const OperandView& view : *views) {
-          const Tensor& tensor = workload.tensors()[static_cast<size_t>(view.at.tensor)];
-          tensors[parameter_key(tensor, view.at.copy)] = view.at;
-          if (tensor.role == Role::kWeight) weights[parameter_key(tensor, view.at.copy)] = view.at;
-        }
-  }
-
-  Parameters<double> parameters() const {
-    Parameters<double> p;
-    for (const auto& [key, at] : weights) p[key] = exec->read_wide(at);
-    return p;
-  }
-  std::vector<double> gradient(const std::pair<std::string, int>& key) const { return exec->read_wide(tensors.at({key.first + ".grad", key.second})); }
-  std::vector<int> input(const std::string& name) const {
-    std::vector<int> values;
-    for (const double v : exec->read_wide(tensors.at({name, -1}))) values.push_back(static_cast<int>(v));
-    return values;
-  }
-  // Cross entropy, and the sum of the routers' losses.
-  std::pair<double, double> losses() const {
-    double auxiliary = 0;
-    std::set<TensorInstance> seen;
-    for (int i = 0; i < exec->instance_count(); ++i)
-      if (std::holds_alternative<RouterLoss>(*exec->bound(i).spec) && seen.insert(exec->bound(i).out[0].at).second)
-        auxiliary += exec->read_wide(exec->bound(i).out[0].at)[0];
-    return {exec->read_wide(tensors.at({"loss", -1}))[0], auxiliary};
-  }
-
-  Workload workload;
-  std::unique_ptr<reference::ReferenceExecution> exec;
-  std::map<std::pair<std::string, int>, TensorInstance> weights;
-  std::map<std::pair<std::string, int>, TensorInstance> tensors;
-};
-
-double worst_difference(const std::vector<double>& got, const std::vector<double>& want) {
-  REQUIRE(got.size() == want.size());
-  double worst = 0, top = 1e-12;
-  for (size_t i = 0; i < want.size(); ++i) {
-    worst = std::isfinite(got[i]) ? std::max(worst, std::abs(got[i] - want[i])) : INFINITY;
-    top = std::max(top, std::abs(want[i]));
-  }
-  return worst / std::max(top, 1e-6);
-}
 
 Parameters<Var> as_inputs(const Parameters<double>& values) {
   Parameters<Var> inputs;
@@ -101,7 +42,7 @@ TEST_CASE("prefill logits of every tiny network equal the straight-line program"
       s.routing = rule;
       // A threshold takes each row with a probability below one; with capacity one the declared rows are all rows.
       if (rule == RoutingRule::kThreshold && (!net.has_routes() || each.tiny.capacity == Fraction{1, 1})) continue;
-      Bound bound(net, s, {});
+      BoundModel bound(net, s, {});
       bound.exec->run();
       const Parameters<double> p = bound.parameters();
       const auto outcome = StraightLine<double>(net, p, 1e-5).run(bound.input("tokens"), {}, 2, rule == RoutingRule::kTopK ? Rule::kTopC : Rule::kThreshold);
@@ -137,7 +78,7 @@ TEST_CASE("training steps equal the straight-line program: losses, gradients, th
       options.learning_rate = 1e-2;
       options.clip = 0.5;
       options.epsilon = 1e-5;
-      Bound bound(net, s, options);
+      BoundModel bound(net, s, options);
       Parameters<double> p = bound.parameters();
       Parameters<double> m, v;
       const std::vector<int> tokens = bound.input("tokens"), targets = bound.input("targets");
@@ -185,7 +126,7 @@ TEST_CASE("gradients equal central differences, never selected rows included", "
       const Network net = network(t);
       Scenario s = scenario(Phase::kTrain, 1, 7);
       s.optimizer = false;
-      Bound bound(net, s, {});
+      BoundModel bound(net, s, {});
       bound.exec->run();
       Parameters<double> gradients;
       for (const auto& [key, at] : bound.weights) gradients[key] = bound.gradient(key);
