@@ -93,6 +93,8 @@ const std::vector<Column> kColumns{
     {"predicted_p50_s", "pred. p50", kSeconds, 4, "Predicted 50th percentile of the step over the random rows of routed blocks.", "convolution of E[t(n)] over blocks", "totals"},
     {"predicted_p95_s", "pred. p95", kSeconds, 5, "Predicted 95th percentile of the step over random rows.", "", "totals"},
     {"predicted_p99_s", "pred. p99", kSeconds, 5, "Predicted 99th percentile of the step over random rows.", "", "totals"},
+    {"predicted_ttft_s", "pred. first token", kSeconds, 3, "Predicted time to the first token: the prefill.", "", "totals"},
+    {"predicted_tpot_s", "pred. per token", kSeconds, 3, "Predicted mean time per token after the first.", "trapezoids over five points of the output", "totals"},
     {"compute_s", "compute", kSeconds, 5, "Part of the prediction bound by arithmetic.", "flops_matmul / peak rate",
      "totals, ops[]"},
     {"memory_s", "memory", kSeconds, 5, "Part of the prediction bound by data movement.",

@@ -7,6 +7,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "reports/save.hpp"
+#include "tools/generation.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
@@ -47,6 +48,25 @@ void save_prediction_first(Record record, const std::vector<Result>& results, co
     if (std::filesystem::path(path).extension() == ".json") save_file(path, write_record(record));
 }
 
+// Generations have no single op list; they are handled one by one beside the steps.
+std::vector<Configuration> take_generations(std::vector<Configuration>& all) {
+  std::vector<Configuration> generations;
+  for (const Configuration& each : all)
+    if (each.scenario.phase == Phase::kGenerate) generations.push_back(each);
+  std::erase_if(all, [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; });
+  return generations;
+}
+
+void add_generations(Record& record, const std::vector<Configuration>& generations, const Machine* machine, Command command, const Flags& flags) {
+  for (const Configuration& each : generations) {
+    Result result = count_generation(each);
+    if (machine && command != Command::kRun) predict_generation(result, each, *machine, flags.timed);
+    if (command != Command::kPredict) run_generation(result, each, flags.timed, flags.output.quiet);
+    record.results.push_back(std::move(result));
+    if (interrupted()) break;
+  }
+}
+
 int run_timed(const Flags& flags, Command command) {
   check_output_flags(flags.output);
   const char* names[] = {"predict", "run", "compare"};
@@ -59,7 +79,9 @@ int run_timed(const Flags& flags, Command command) {
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
-  std::vector<Timed> timed = make_timed(expand(flags.model, flags.scenario, gpu, record.notes));
+  std::vector<Configuration> configurations = expand(flags.model, flags.scenario, gpu, record.notes);
+  const std::vector<Configuration> generations = take_generations(configurations);
+  std::vector<Timed> timed = make_timed(configurations);
   if (command == Command::kPredict) {  // the dense twin is predicted along, so that a routed model always has its ratio
     const size_t asked = timed.size();
     std::vector<Configuration> twins;
@@ -74,6 +96,7 @@ int run_timed(const Flags& flags, Command command) {
     predict_all(timed, *machine, flags.timed);
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
+    add_generations(record, generations, &*machine, command, flags);
     return emit(record, flags.output);
   }
   if (predicts) {
@@ -85,6 +108,7 @@ int run_timed(const Flags& flags, Command command) {
   measure_all(timed, flags.timed, flags.output.quiet, record);
   describe_environment(record, timed, flags.timed);
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
+  add_generations(record, generations, machine ? &*machine : nullptr, command, flags);
   const int code = emit(record, flags.output);
   return interrupted() ? 130 : code;
 }

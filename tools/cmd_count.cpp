@@ -1,9 +1,11 @@
 // fathom count: parameters, FLOPs, bytes and memory of models, from the op list alone.
 #include <memory>
+#include <optional>
 
 #include "models/builder.hpp"
 #include "tools/cli.hpp"
 #include "tools/convention.hpp"
+#include "tools/generation.hpp"
 #include "tools/results.hpp"
 
 namespace fathom {
@@ -20,19 +22,24 @@ int run_count(const Flags& flags) {
   check_output_flags(flags.output);
   Record record = new_record("count");
   const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, record.notes);
-  std::vector<Workload> workloads;
+  std::vector<std::optional<Workload>> workloads;
   std::vector<TwinKey> keys;
   for (const Configuration& c : configurations) {
-    workloads.push_back(build(c.network, c.scenario));
     keys.push_back({&c.network, &c.scenario});
+    workloads.emplace_back();
+    if (c.scenario.phase != Phase::kGenerate) workloads.back() = build(c.network, c.scenario);
   }
   for (size_t i = 0; i < configurations.size(); ++i) {
     const Configuration& c = configurations[i];
-    Result result = counted_result(c.label, c.network, c.scenario, workloads[i]);
+    if (!workloads[i]) {
+      record.results.push_back(count_generation(c));
+      continue;
+    }
+    Result result = counted_result(c.label, c.network, c.scenario, *workloads[i]);
     if (c.network.has_routes()) {
       const int twin = find_twin(keys, i);
-      const double dense = comparable_flops(twin >= 0 ? workloads[static_cast<size_t>(twin)] : build(dense_twin(c.network), c.scenario));
-      result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
+      const double dense = comparable_flops(twin >= 0 ? *workloads[static_cast<size_t>(twin)] : build(dense_twin(c.network), c.scenario));
+      result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(*workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
     }
     apply_convention(flags.convention, c.network, c.scenario, result);
     record.results.push_back(std::move(result));

@@ -1,0 +1,171 @@
+#include "tools/generation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/generate.hpp"
+#include "kernels/registry.hpp"
+#include "lib/error.hpp"
+#include "models/builder.hpp"
+#include "tools/interrupt.hpp"
+#include "tools/results.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr int kPoints = 5;  // of the output at which a decode step is predicted
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const size_t low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
+}
+
+std::unique_ptr<ProgramExecution> bind_program(const Backend& runner, const Workload& workload, const BindOptions& options) {
+  std::unique_ptr<Execution> execution = runner.bind(workload, options);
+  auto* program = dynamic_cast<ProgramExecution*>(execution.get());
+  if (!program) throw_input(fmt::format("backend '{}' cannot generate", runner.name()), {"", 0, "--backend"}, "use --backend cpu or reference");
+  execution.release();
+  return std::unique_ptr<ProgramExecution>(program);
+}
+
+}  // namespace
+
+Scenario generation_prefill(const Scenario& scenario) {
+  Scenario prefill = scenario;
+  prefill.phase = Phase::kPrefill;
+  prefill.routing = scenario.rule();
+  prefill.logits = LogitsKind::kLast;
+  return prefill;
+}
+
+Scenario generation_decode(const Scenario& scenario, std::int64_t context) {
+  Scenario decode = scenario;
+  decode.phase = Phase::kDecode;
+  decode.routing = scenario.rule();
+  decode.context = context;
+  return decode;
+}
+
+Result count_generation(const Configuration& c) {
+  const Scenario& s = c.scenario;
+  const Workload prefill = build(c.network, generation_prefill(s));
+  Result result = counted_result(c.label, c.network, generation_prefill(s), prefill);
+  Cost sum = prefill.total();
+  double expected = comparable_flops(prefill);
+  std::int64_t peak = plan_memory(prefill).arena;
+  for (std::int64_t token = 1; token < s.tokens; ++token) {
+    const Workload step = build(c.network, generation_decode(s, s.length + token));
+    sum += step.total();
+    expected += comparable_flops(step);
+    if (token + 1 == s.tokens) peak = std::max(peak, plan_memory(step).arena);
+  }
+  const Scenario last = generation_decode(s, s.length + std::max<std::int64_t>(0, s.tokens - 1));
+  const Result end = counted_result(c.label, c.network, last, build(c.network, last));
+  Figures& totals = result.totals;
+  totals.set("flops_matmul", Cell::count(sum.flops));
+  if (c.network.has_routes()) totals.set("flops_expected", Cell::number(expected));
+  totals.set("elements_vector", Cell::count(sum.elements_total()));
+  totals.set("bytes_read", Cell::count(sum.read));
+  totals.set("bytes_written", Cell::count(sum.written));
+  totals.set("kv_bytes", *end.totals.find("kv_bytes"));
+  totals.set("peak_bytes", Cell::count(static_cast<u128>(peak)));
+  result.convention_flops = Cell::count(sum.flops);
+  result.scenario.set("phase", Cell::text("generate"));
+  result.scenario.set("prompt", Cell::count(static_cast<u128>(s.length)));
+  result.scenario.set("tokens", Cell::count(static_cast<u128>(s.tokens)));
+  result.ops.clear();
+  result.parts.clear();
+  result.notes.push_back({Note::Severity::kNote, fmt::format("{}: a prefill of {} tokens and {} decode steps; the prefill's logits give the first token", c.label, s.length, s.tokens - 1)});
+  return result;
+}
+
+void predict_generation(Result& result, const Configuration& c, const Machine& machine, const TimedFlags& flags) {
+  const Scenario& s = c.scenario;
+  PredictOptions options;
+  options.predictor = parse_predictor(flags.predictor);
+  options.threads = flags.threads;
+  const double first = predict(build(c.network, generation_prefill(s)), machine, options).seconds;
+  double total = first;
+  std::vector<double> at;
+  StepPrediction middle;
+  if (s.tokens > 1) {
+    for (int k = 0; k < kPoints; ++k) {
+      const std::int64_t token = 1 + (s.tokens - 2) * k / (kPoints - 1);
+      const StepPrediction step = predict(build(c.network, generation_decode(s, s.length + token)), machine, options);
+      at.push_back(step.seconds);
+      if (k == kPoints / 2) middle = step;
+    }
+    double mean = 0;  // trapezoids over the five points
+    for (int k = 0; k + 1 < kPoints; ++k) mean += (at[static_cast<size_t>(k)] + at[static_cast<size_t>(k) + 1]) / 2 / (kPoints - 1);
+    total += mean * static_cast<double>(s.tokens - 1);
+  }
+  result.machine = machine.name;
+  result.machine_hash = machine.hash();
+  result.totals.set("predicted_s", Cell::number(total));
+  result.totals.set("predicted_ttft_s", Cell::number(first));
+  if (at.empty()) return;
+  result.totals.set("predicted_tpot_s", Cell::number((total - first) / static_cast<double>(s.tokens - 1)));
+  result.totals.set("predicted_p50_s", Cell::number(middle.p50));
+  result.totals.set("predicted_p95_s", Cell::number(middle.p95));
+  result.totals.set("predicted_p99_s", Cell::number(middle.p99));
+  std::string text;
+  for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, at[static_cast<size_t>(k)] * 1e3);
+  result.notes.push_back({Note::Severity::kNote, fmt::format("{}: predicted time per token at this share of the output: {}", c.label, text)});
+}
+
+void run_generation(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
+  const Scenario& s = c.scenario;
+  const Backend& runner = backend(flags.backend);
+  BindOptions options;
+  options.threads = flags.threads;
+  options.seed = flags.seed;
+  options.norm_epsilon = c.network.norm_epsilon;
+  const std::unique_ptr<ProgramExecution> prefill = bind_program(runner, build(c.network, generation_prefill(s)), options);
+  const std::unique_ptr<ProgramExecution> decode = bind_program(runner, build(c.network, generation_decode(s, s.length + std::max<std::int64_t>(1, s.tokens - 1))), options);
+  prefill->calibrate_participation();
+  prefill->run();  // warm-up: first executions of library primitives are several times slower
+  Progress progress(quiet);
+  const double start = system_clock().now();
+  GenerateOptions generate_options;
+  generate_options.tokens = s.tokens;
+  generate_options.progress = [&](std::int64_t made) {
+    progress.show(fmt::format("generating with {}", c.label), static_cast<double>(made) / static_cast<double>(s.tokens), system_clock().now() - start);
+    return !interrupted();
+  };
+  const Generation generation = generate(*prefill, *decode, generate_options);
+  std::vector<double> steps;
+  double sum = 0, rows = 0, blocks = 0;
+  for (size_t i = 0; i < generation.steps.size(); ++i) {
+    if (i == 0 && generation.steps.size() > 4) continue;  // the first step creates library primitives
+    steps.push_back(generation.steps[i].seconds);
+    sum += generation.steps[i].seconds;
+    for (std::int64_t n : generation.steps[i].rows) {
+      rows += static_cast<double>(n);
+      blocks += 1;
+    }
+  }
+  const double per_token = steps.empty() ? 0 : sum / static_cast<double>(steps.size());
+  result.scenario.set("backend", Cell::text(flags.backend));
+  result.totals.set("measured_s", Cell::number(generation.first_token_s + per_token * static_cast<double>(generation.steps.size())));
+  result.totals.set("ttft_s", Cell::number(generation.first_token_s));
+  if (steps.empty()) return;
+  result.totals.set("tpot_s", Cell::number(per_token));
+  result.totals.set("p50_s", Cell::number(quantile(steps, 0.5)));
+  result.totals.set("p95_s", Cell::number(quantile(steps, 0.95)));
+  result.totals.set("p99_s", Cell::number(quantile(steps, 0.99)));
+  result.totals.set("tokens_per_s", Cell::number(static_cast<double>(s.batch) / per_token));
+  if (blocks > 0) result.totals.set("participation", Cell::number(rows / blocks / static_cast<double>(s.batch)));
+  if (const double predicted = result.totals.number("predicted_s"); predicted > 0)
+    result.totals.set("error", Cell::number(predicted / result.totals.number("measured_s") - 1));
+  std::string text;
+  for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, steps[(steps.size() - 1) * static_cast<size_t>(k) / (kPoints - 1)] * 1e3);
+  result.notes.push_back({Note::Severity::kNote, fmt::format("{}: measured time per token at this share of the output: {}", c.label, text)});
+  if (interrupted()) result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: interrupted after {} tokens", c.label, generation.steps.size() + 1)});
+}
+
+}  // namespace fathom

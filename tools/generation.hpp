@@ -1,0 +1,19 @@
+// Phase generate: a prefill of the prompt and one decode step per further token; counted, predicted and run.
+#pragma once
+
+#include "tools/timed.hpp"
+
+namespace fathom {
+
+// The prefill (deciding token by token, as what follows does) and the decode step that sees `context` keys.
+Scenario generation_prefill(const Scenario& scenario);
+Scenario generation_decode(const Scenario& scenario, std::int64_t context);
+
+// Exact sums over the prefill and tokens - 1 decode steps (SPEC_COUNT 7: the prefill's logits give the first token).
+Result count_generation(const Configuration& configuration);
+// Time to first token, time per token at 0, 25, 50, 75 and 100 % of the output, their percentiles and the total.
+void predict_generation(Result& result, const Configuration& configuration, const Machine& machine, const TimedFlags& flags);
+// The same, measured once token by token on the CPU or reference backend with greedy tokens.
+void run_generation(Result& result, const Configuration& configuration, const TimedFlags& flags, bool quiet);
+
+}  // namespace fathom
