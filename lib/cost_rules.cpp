@@ -138,8 +138,8 @@ struct Rule {
     const u128 candidates = product(op.sequences, op.length);
     elements(E::kSelect, candidates);
     read(candidates * kF32Bytes);
-    written(2 * n * kIndexBytes);  // row indices and original positions
-    if (op.rest) written((candidates - n) * kIndexBytes);
+    // Row indices and original positions; with the rest, the indices of all candidates.
+    written((op.rest ? candidates + n : 2 * n) * kIndexBytes);
   }
   void operator()(const GatherRows& op) const {
     const u128 cells = product(n, op.width);

@@ -62,7 +62,7 @@ struct GatherBackward {
 // A detached auxiliary loss trains w but not the stream: its share lambda / rows * (sigma(r) - 1) is taken off dr for dx, which then
 // reads the scores. inputs: y, xg, w, dscores, indices[, scores]; outputs: dw[, db], dx (in place).
 // `plain`: the last layer of an MLP router or a predictor, whose input x is kept. inputs: x, w, dscores; outputs: dw[, db][, dx (overwritten)];
-// dx only with input_rows. In both forms dw and db are missing without weight_rows (frozen router).
+// dx only with input_rows. In both forms a frozen router has no dw and db.
 struct RouterScoreBackward {
   RouterScore forward;
   Rows weight_rows;

@@ -1,4 +1,5 @@
 // Multi-head, grouped-query and multi-query attention: projections, query/key norms, rotation, cache and core (SPEC_COUNT 3, 4).
+#include <algorithm>
 #include <cmath>
 
 #include "lib/error.hpp"
@@ -30,8 +31,9 @@ Attention BlockEmitter::core_spec(const Stream& stream, std::int64_t heads, std:
   const std::int64_t length = core.apart || stream.selected ? stream.candidates : stream.queries;
   const u128 all = visible_pairs(mask, length, stream.past);
   if (core.apart) {
-    // A query sees as many keys as its position allows: on average those of all queries. Declared: the mean over positions, rounded down.
-    core.pairs = length > 0 ? product(stream.sequences) * (checked_mul(all, static_cast<u128>(stream.queries)) / static_cast<u128>(length)) : 0;
+    // A query sees as many keys as its position allows: on average those of all queries. Declared: that mean, rounded up.
+    const u128 divisor = static_cast<u128>(std::max<std::int64_t>(1, length));
+    core.pairs = checked_mul(product(stream.sequences), (checked_mul(all, product(stream.queries)) + divisor - 1) / divisor);
     core.keys = stream.queries > 0 ? stream.sequences * visible_keys(mask, length, stream.past) : 0;
   } else {
     core.pairs = product(stream.sequences, visible_pairs(mask, stream.queries, stream.past));

@@ -72,7 +72,7 @@ class ModelBuilder {
   Tape embed_tape_, head_tape_;
   Stream stream_;
   TensorId x_ = -1, tokens_ = -1, targets_ = -1, dstream_ = -1;
-  Weight table_, head_weight_;
+  Weight table_, head_weight_, head_bias_;
   Value embedded_, logits_;
   int embed_ = -1, head_ = -1;
   int head_backward_[2] = {-1, -1};

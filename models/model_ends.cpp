@@ -52,6 +52,7 @@ Value ModelBuilder::emit_logits(Tape& tape, Name leaf, const Value& x, Rows rows
   Tape::Linear spec{rows, network_.width, network_.table_rows(), network_.head_bias, training_ ? scenario_.dtype : DType::kF32};
   spec.part = Part::kLogits;
   spec.given = &head_weight_;
+  if (network_.head_bias) spec.given_bias = &head_bias_;
   spec.transposed = network_.tied;
   spec.later_gradient = later_gradient;
   return tape.linear(leaf, x, spec);
@@ -66,6 +67,7 @@ void ModelBuilder::emit_head(bool needs_grad) {
     head_weight_ = table_;
   else if (logits)
     head_weight_ = tape.weight("logits/weight", network_.width, network_.table_rows(), tape.base_trainable());
+  if (network_.head_bias && logits) head_bias_ = tape.weight("logits/bias", 1, network_.table_rows(), head_weight_.gradient >= 0);  // frozen with its matrix
   Rows rows;
   const Value stream = stream_value(0, needs_grad);
   tape.assign_target(stream, {dstream_, 0});

@@ -14,7 +14,8 @@ Fraction complement(const Fraction& p) { return make_fraction(p.den - p.num, p.d
 
 Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
   const Route& route = *config_.route;
-  const bool trainable = tape_.base_trainable();
+  // Without a gate and an auxiliary loss no gradient ever reaches the router.
+  const bool trainable = tape_.base_trainable() && (route.aux_lambda > 0 || score_gradient());
   const bool mlp = route.router == RouterKind::kMlp;
   const bool aux = route.aux_lambda > 0;
   const std::int64_t rows = stream_.rows.count;
@@ -23,12 +24,14 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
   if (mlp) {
     Tape::Linear hidden{stream_.rows, width(), route.router_hidden, route.router_bias, tape_.act()};
     hidden.part = Part::kRouter;
+    hidden.frozen = !trainable;
     input = tape_.activation_op("route/act", tape_.linear("route/hidden", x, hidden), nullptr, stream_.rows, route.router_hidden, ActivationKind::kGeluTanh,
                                 Part::kRouter);
   }
   const Weight w = tape_.weight("route/score/weight", 1, score_width, trainable);
   const Weight b = route.router_bias ? tape_.weight("route/score/bias", 1, 1, trainable) : Weight{};
-  const Value scores = tape_.activation("route/score", rows, 1, DType::kF32, w.gradient >= 0 || x.needs_grad);
+  const bool learns = route.aux_lambda > 0 || score_gradient();
+  const Value scores = tape_.activation("route/score", rows, 1, DType::kF32, learns && (w.gradient >= 0 || x.needs_grad));
   Operands inputs = {input.at, {w.tensor, 0}};
   if (route.router_bias) inputs.push_back({b.tensor, 0});
   const RouterScore spec{stream_.rows, score_width, route.router_bias, tape_.act()};
@@ -54,7 +57,7 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
     const Rows language = score_gradient() ? routing_.selected.rows : Rows{};
     if (w.gradient >= 0) back.weight_rows = aux ? stream_.rows : language;
     back.input_rows = !x.needs_grad ? Rows{} : aux && !route.aux_detached ? stream_.rows : language;
-    if (back.weight_rows.count == 0 && back.input_rows.count == 0) return;
+    if (w.gradient < 0 && !x.needs_grad) return;
     if (x.needs_grad) targets.push_back(tape_.gradient(x));
     // Rows that were not selected left the block unchanged, unless a bypass adapter or later sub-block changed them.
     const bool unchanged = route.adapter == 0 && route.part != RoutedPart::kAttention;

@@ -13,7 +13,7 @@ Weight Tape::weight(Name name, std::int64_t rows, std::int64_t cols, bool traina
     if (trained && pass_ != Pass::kRecompute) trained_ = checked_add(trained_, product(rows, cols));
     return {id, trained ? id : -1};
   }
-  const std::string key = name.str();
+  const std::string key = name.str() + (trainable ? "" : "/frozen");
   const auto found = by_name_.find(key);
   if (found != by_name_.end()) return found->second;
   Weight weight;
@@ -79,8 +79,10 @@ Value Tape::norm(Name leaf, const Value& x, Rows rows, std::int64_t width, const
   const bool rms = network_.norm == NormKind::kRms;
   const bool has_gain = network_.norm_gain;
   const bool bias = !rms && network_.norm_bias;
-  const Weight gain = has_gain ? weight(leaf + "/gain", 1, width, base_trainable()) : Weight{};
-  const Weight shift = bias ? weight(leaf + "/bias", 1, width, base_trainable()) : Weight{};
+  // A frozen embedding freezes the norms that it alone feeds: their gains would need the first projections' input gradients (SPEC_COUNT 6).
+  const bool trainable = base_trainable() && !(network_.freeze_embedding && !x.needs_grad);
+  const Weight gain = has_gain ? weight(leaf + "/gain", 1, width, trainable) : Weight{};
+  const Weight shift = bias ? weight(leaf + "/bias", 1, width, trainable) : Weight{};
   const bool needs_grad = x.needs_grad || gain.gradient >= 0 || shift.gradient >= 0;
   const Value y = into ? Value{*into, needs_grad && training()} : activation(leaf, rows.count, width, act(), needs_grad);
   Operands inputs = {x.at};
@@ -156,9 +158,9 @@ Value Tape::norm_in_place(Name leaf, const Value& x, Rows rows, const InPlaceNor
 
 Value Tape::linear(Name leaf, const Value& x, const Linear& spec) {
   const bool grouped = spec.experts > 1;
-  const bool trainable = spec.adapter || base_trainable();
+  const bool trainable = spec.adapter || (base_trainable() && !spec.frozen);
   const Weight w = spec.given ? *spec.given : weight(leaf + "/weight", spec.experts * spec.batch * spec.in, spec.out, trainable);
-  const Weight b = spec.bias ? weight(leaf + "/bias", spec.experts, spec.batch * spec.out, trainable) : Weight{};
+  const Weight b = spec.given_bias ? *spec.given_bias : spec.bias ? weight(leaf + "/bias", spec.experts, spec.batch * spec.out, trainable) : Weight{};
   const std::int64_t in_width = spec.in_stride ? spec.in_stride : spec.batch * spec.in;
   Value y = spec.into ? *spec.into : activation(leaf, spec.rows.count, spec.batch * spec.out, spec.result, false);
   y.needs_grad = training() && (y.needs_grad || x.needs_grad || w.gradient >= 0 || b.gradient >= 0);

@@ -127,6 +127,7 @@ class Tape {
     DType result = DType::kF32;
     Part part = Part::kProjection;
     const Weight* given = nullptr;  // instead of a weight of this tape (head)
+    const Weight* given_bias = nullptr;
     bool transposed = false;        // given, stored [out, in] (tied head)
     bool later_gradient = false;    // given, and another op always writes its gradient first
     std::int64_t experts = 1;
@@ -141,6 +142,7 @@ class Tape {
     std::int64_t out_offset = 0;
     std::int64_t out_stride = 0;
     bool adapter = false;           // trained although the base is frozen
+    bool frozen = false;            // not trained although the base is
   };
   Value linear(Name leaf, const Value& x, const Linear& spec);
   // Low-rank adapter on columns out_offset .. out_offset + spec.out of y = x W, where the network has one on `target`: y += (x A) B.

@@ -89,7 +89,7 @@ void run_op(const fathom::GatherBackward& op, const OpCall& call) {
 void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
   // inputs: y, xg, w, dscores, indices[, scores]; outputs: dw[, db], dx. Plain: inputs x, w, dscores.
   const fathom::RouterScore& f = op.forward;
-  const bool has_dw = op.weight_rows.count > 0;
+  const bool has_dw = call.execution.workload().tensors()[static_cast<size_t>(call.out(0).at.tensor)].role == Role::kGradient;
   if (op.plain) {
     const float* d = call.in(2).as<float>();
     float* sums = reinterpret_cast<float*>(call.scratch);
