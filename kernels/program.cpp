@@ -154,7 +154,11 @@ void ProgramExecution::fill_inputs(std::uint64_t run) {
   for (const OperandView& v : inputs_) {
     const std::string& name = workload_->tensors()[static_cast<size_t>(v.at.tensor)].name;
     std::int32_t* out = v.as<std::int32_t>();
-    if (name == "tokens" || name == "targets") fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
+    const auto ends = [&name](std::string_view end) { return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0; };
+    if (name == "tokens" || name == "targets" || ends("/tokens") || ends("/targets")) fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
+    // Expanded caches: all keys of a sequence, past and new.
+    if (ends("/key_positions"))
+      for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(i % (stream.past + stream.queries));
     if (name == "last_rows")
       for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * stream.queries - 1);
   }

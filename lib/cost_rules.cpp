@@ -1,5 +1,7 @@
 // The cost rule of every op kind: formulas of SPEC_COUNT 4 (FLOPs), 5 (elements), 6 (backward) and 8 (bytes).
-#include "lib/cost.hpp"
+#include "lib/cost_rules.hpp"
+
+#include <algorithm>
 
 namespace fathom {
 namespace {
@@ -295,6 +297,61 @@ struct Rule {
 }  // namespace
 
 void add_cost(const OpSpec& spec, const Executed& executed, u128 times, Cost& sum) { std::visit(Rule{executed, times, sum}, spec); }
+
+template <class Op>
+void add_declared(const Op& op, Cost& sum) {
+  Executed size;
+  if constexpr (std::is_same_v<Op, Attention>) {
+    size = {op.rows.count, op.pairs, op.keys, 0};
+  } else if constexpr (std::is_same_v<Op, AttentionBackward>) {
+    size = {op.forward.rows.count, op.forward.pairs, op.forward.keys, 0};
+  } else if constexpr (std::is_same_v<Op, Gemm>) {
+    size = {op.rows.count, 0, 0, std::min(op.experts, op.rows.count)};
+  } else if constexpr (std::is_same_v<Op, Select>) {
+    size.rows = op.selected.count;
+  } else if constexpr (std::is_same_v<Op, RouterScoreBackward>) {
+    size.rows = op.weight_rows.count;
+  } else if constexpr (requires { op.forward; }) {
+    size.rows = op.forward.rows.count;
+  } else if constexpr (requires { op.rows; }) {
+    size.rows = op.rows.count;
+  }
+  Rule{size, 1, sum}(op);
+}
+
+template void add_declared<Embedding>(const Embedding&, Cost&);
+template void add_declared<RmsNorm>(const RmsNorm&, Cost&);
+template void add_declared<LayerNorm>(const LayerNorm&, Cost&);
+template void add_declared<Gemm>(const Gemm&, Cost&);
+template void add_declared<Rope>(const Rope&, Cost&);
+template void add_declared<Attention>(const Attention&, Cost&);
+template void add_declared<KvAppend>(const KvAppend&, Cost&);
+template void add_declared<Activation>(const Activation&, Cost&);
+template void add_declared<AddResidual>(const AddResidual&, Cost&);
+template void add_declared<RouterScore>(const RouterScore&, Cost&);
+template void add_declared<Select>(const Select&, Cost&);
+template void add_declared<GatherRows>(const GatherRows&, Cost&);
+template void add_declared<ScatterAddRows>(const ScatterAddRows&, Cost&);
+template void add_declared<ExpertSelect>(const ExpertSelect&, Cost&);
+template void add_declared<ExpertDispatch>(const ExpertDispatch&, Cost&);
+template void add_declared<ExpertCombine>(const ExpertCombine&, Cost&);
+template void add_declared<CrossEntropy>(const CrossEntropy&, Cost&);
+template void add_declared<RouterLoss>(const RouterLoss&, Cost&);
+template void add_declared<RmsNormBackward>(const RmsNormBackward&, Cost&);
+template void add_declared<LayerNormBackward>(const LayerNormBackward&, Cost&);
+template void add_declared<AttentionBackward>(const AttentionBackward&, Cost&);
+template void add_declared<ActivationBackward>(const ActivationBackward&, Cost&);
+template void add_declared<ScatterAddBackward>(const ScatterAddBackward&, Cost&);
+template void add_declared<GatherBackward>(const GatherBackward&, Cost&);
+template void add_declared<RouterScoreBackward>(const RouterScoreBackward&, Cost&);
+template void add_declared<ExpertSelectBackward>(const ExpertSelectBackward&, Cost&);
+template void add_declared<ExpertCombineBackward>(const ExpertCombineBackward&, Cost&);
+template void add_declared<ExpertDispatchBackward>(const ExpertDispatchBackward&, Cost&);
+template void add_declared<EmbeddingBackward>(const EmbeddingBackward&, Cost&);
+template void add_declared<GradientNorm>(const GradientNorm&, Cost&);
+template void add_declared<AdamW>(const AdamW&, Cost&);
+template void add_declared<LatentHeads>(const LatentHeads&, Cost&);
+template void add_declared<LatentHeadsBackward>(const LatentHeadsBackward&, Cost&);
 
 Cost cost_at(const OpSpec& spec, const Executed& executed) {
   Cost cost;

@@ -65,7 +65,7 @@ Attention BlockEmitter::core_spec(const Stream& stream, std::int64_t heads, std:
   return core;
 }
 
-void BlockEmitter::query_key_norm(Name leaf, Value& x, Rows rows, std::int64_t heads, std::int64_t stride, std::int64_t offset) {
+void BlockEmitter::query_key_norm(const Name& leaf, Value& x, Rows rows, std::int64_t heads, std::int64_t stride, std::int64_t offset) {
   const AttentionConfig& a = *config_.attention;
   if (!a.qk_norm && !a.qk_norm_full) return;
   Tape::InPlaceNorm norm;
@@ -81,7 +81,7 @@ void BlockEmitter::query_key_norm(Name leaf, Value& x, Rows rows, std::int64_t h
   x = tape_.norm_in_place(leaf, x, rows, norm);
 }
 
-void BlockEmitter::rotate(Name leaf, const Value& x, const Rope& spec, const Value& positions) {
+void BlockEmitter::rotate(const Name& leaf, const Value& x, const Rope& spec, const Value& positions) {
   tape_.emit(leaf, Part::kCore, spec, {x.at, positions.at}, {x.at});
   tape_.record([=, this] {
     if (!tape_.has_gradient(x)) return;
@@ -171,11 +171,11 @@ Value BlockEmitter::attention(const Value& x, const Stream& stream) {
   const std::int64_t k_width = a.kv_heads * a.head_dim;
   const bool rope = a.rope_dim > 0 && tape_.network().positions == PositionKind::kRope;
   const Attention spec = core_spec(stream, a.heads, a.kv_heads, a.head_dim, a.head_dim);
-  const auto project = [&](Name leaf, const Value& from, Rows rows, std::int64_t out) {
+  const auto project = [&](const Name& leaf, const Value& from, Rows rows, std::int64_t out) {
     Tape::Linear linear{rows, width(), out, a.qkv_bias, tape_.act()};
     return tape_.linear(leaf, from, linear);
   };
-  const auto adapt = [&](const char* target, Name leaf, const Value& from, Value& y, Rows rows, std::int64_t columns, std::int64_t offset, std::int64_t stride) {
+  const auto adapt = [&](const char* target, const Name& leaf, const Value& from, Value& y, Rows rows, std::int64_t columns, std::int64_t offset, std::int64_t stride) {
     Tape::Linear linear{rows, width(), columns, false, tape_.act()};
     tape_.adapt(target, leaf, from, y, linear, offset, stride == columns ? 0 : stride);
   };

@@ -69,9 +69,9 @@ Value BlockEmitter::block(const Value& x, const Stream& stream, bool delta, cons
 }
 
 // gate(x) * up(x), then down; or act(up(x)), then down. `rows` carries what is common to the products.
-Value BlockEmitter::ffn(Name gate, Name up, Name act, Name down, const Value& x, Tape::Linear rows, std::int64_t ffn_width, bool adapters) {
+Value BlockEmitter::ffn(const Name& gate, const Name& up, const Name& act, const Name& down, const Value& x, Tape::Linear rows, std::int64_t ffn_width, bool adapters) {
   const MlpConfig& m = *config_.mlp;
-  const auto linear = [&](const char* target, Name leaf, const Value& from, std::int64_t in, std::int64_t out) {
+  const auto linear = [&](const char* target, const Name& leaf, const Value& from, std::int64_t in, std::int64_t out) {
     Tape::Linear spec = rows;
     spec.in = in;
     spec.out = out;

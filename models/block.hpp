@@ -67,13 +67,13 @@ class BlockEmitter {
     Operand rows, counts;
   };
   Cache append_cache(const Value& source, const Rows& rows, const Stream& stream, std::int64_t width, bool all);
-  void query_key_norm(Name leaf, Value& x, Rows rows, std::int64_t heads, std::int64_t stride, std::int64_t offset);
-  void rotate(Name leaf, const Value& x, const Rope& spec, const Value& positions);
+  void query_key_norm(const Name& leaf, Value& x, Rows rows, std::int64_t heads, std::int64_t stride, std::int64_t offset);
+  void rotate(const Name& leaf, const Value& x, const Rope& spec, const Value& positions);
   Attention core_spec(const Stream& stream, std::int64_t heads, std::int64_t kv_heads, std::int64_t qk_dim, std::int64_t v_dim) const;
   // Whether every token of the block supplies keys and values while only selected ones query.
   bool all_keys(const Stream& stream) const { return stream.selected && config_.route->kv == KvPolicy::kAll; }
 
-  Value ffn(Name gate, Name up, Name act, Name down, const Value& x, Tape::Linear rows, std::int64_t ffn_width, bool adapters);
+  Value ffn(const Name& gate, const Name& up, const Name& act, const Name& down, const Value& x, Tape::Linear rows, std::int64_t ffn_width, bool adapters);
   Value mlp(const Value& x, const Stream& stream);
   Value moe(const Value& x, const Stream& stream);
   Rows assignments(const MoeConfig& moe, const Stream& stream, std::int64_t* capacity) const;
@@ -85,11 +85,11 @@ class BlockEmitter {
   Value predictor_scores(const Value& x);
   void select(const Value& scores);
   void replay_router(const Value& x);
-  Value gather(Name leaf, const Value& x, Rows rows, const Value& indices);
+  Value gather(const Name& leaf, const Value& x, Rows rows, const Value& indices);
   // Without `emits` only the backward is recorded (recomputation needs no output).
-  Value scatter(Name leaf, const Value& x, const Value& f, Rows rows, const Value& indices, const Gate& gate, bool replace, bool emits, const Operand* into);
+  Value scatter(const Name& leaf, const Value& x, const Value& f, Rows rows, const Value& indices, const Gate& gate, bool replace, bool emits, const Operand* into);
   // y = x; y[selected] (+)= g * piece(x[selected]); and the bypass adapter on the other rows.
-  Value routed(Name leaf, const Value& x, Piece piece, bool gated, bool replay, bool first, const Operand* into);
+  Value routed(const Name& leaf, const Value& x, Piece piece, bool gated, bool replay, bool first, const Operand* into);
   Value piece(Piece piece, const Value& x, const Stream& stream);
   bool score_gradient() const { return config_.route->gate.kind != GateKind::kNone; }
 

@@ -6,8 +6,8 @@
 
 #include "lib/workload.hpp"
 #include "models/network.hpp"
-#include "models/output.hpp"
 #include "models/scenario.hpp"
+#include "models/totals.hpp"
 
 namespace fathom {
 

@@ -61,7 +61,7 @@ class ModelBuilder {
   void emit_head(bool needs_grad);
   // The rows that get logits: x itself, or the gathered last ones.
   Value logit_rows(Tape& tape, const Value& x, Rows* rows);
-  Value emit_logits(Tape& tape, Name leaf, const Value& x, Rows rows, bool later_gradient);
+  Value emit_logits(Tape& tape, const Name& leaf, const Value& x, Rows rows, bool later_gradient);
   void emit_module(int index, bool needs_grad);
   void optimizer();
 

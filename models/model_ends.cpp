@@ -41,14 +41,14 @@ Value ModelBuilder::logit_rows(Tape& tape, const Value& x, Rows* rows) {
   const LogitsKind logits = training_ ? LogitsKind::kAll : scenario_.logits;
   if (logits != LogitsKind::kLast || stream_.queries == 1) return x;
   *rows = Rows{scenario_.batch, {1, 1}};
-  const Operand last = tape.tensor("last_rows", Role::kInput, Scope::kGlobal, scenario_.batch, 1, DType::kI32);
+  const Operand last{out_.tensor(std::string(), "last_rows", Role::kInput, Scope::kGlobal, scenario_.batch, 1, DType::kI32), 0};
   const Value gathered = tape.activation("last", scenario_.batch, network_.width, scenario_.dtype, false);
   tape.emit("last", Part::kLogits, GatherRows{*rows, network_.width, scenario_.dtype}, {x.at, last}, {gathered.at});
   return gathered;
 }
 
 // All heads of the model are one: the token table where tied, else a matrix of its own. Padded rows are stored and computed.
-Value ModelBuilder::emit_logits(Tape& tape, Name leaf, const Value& x, Rows rows, bool later_gradient) {
+Value ModelBuilder::emit_logits(Tape& tape, const Name& leaf, const Value& x, Rows rows, bool later_gradient) {
   Tape::Linear spec{rows, network_.width, network_.table_rows(), network_.head_bias, training_ ? scenario_.dtype : DType::kF32};
   spec.part = Part::kLogits;
   spec.given = &head_weight_;
@@ -78,7 +78,7 @@ void ModelBuilder::emit_head(bool needs_grad) {
   if (!logits) return;
   logits_ = emit_logits(tape, "logits", x, rows, network_.mtp > 0);
   if (!training_) return;
-  const Operand loss = tape.tensor("loss", Role::kOutput, Scope::kGlobal, 1, 1, DType::kF32);
+  const Operand loss{out_.tensor(std::string(), "loss", Role::kOutput, Scope::kGlobal, 1, 1, DType::kF32), 0};
   // Loss and gradient in one pass over the logits, which are overwritten (vocabulary-wide rows are the largest tensor of a step).
   tape.emit("loss", Part::kLoss, CrossEntropy{rows, network_.vocab, true, scenario_.dtype}, {logits_.at, {targets_, 0}}, {loss, logits_.at});
 }
@@ -164,7 +164,7 @@ void ModelBuilder::optimizer() {
     const std::int64_t params = static_cast<std::int64_t>(sum);
     Group group{*tapes.begin()};
     if (params == 0 && !first) return group;
-    const auto add = [&](const char* leaf, const char* suffix, const OpSpec& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+    const auto add = [&](const char* leaf, const char* suffix, const auto& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
       const int block = out_.begin_block(layered ? label + suffix : suffix + 1, layered);
       out_.op_list(leaf, Part::kOptimizer, Pass::kOptimizer, spec, inputs, outputs);
       return block;

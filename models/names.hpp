@@ -3,9 +3,11 @@
 // An op list that is only counted never needs its names; they become strings when a tensor or an op is really stored.
 #pragma once
 
-#include <array>
+#include <algorithm>
+#include <initializer_list>
 #include <string>
-#include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "lib/workload.hpp"
 
@@ -14,34 +16,43 @@ namespace fathom {
 // "mlp/gate" + "/weight": pieces that outlive the emission (string literals).
 class Name {
  public:
-  Name(const char* piece) : pieces_{std::string_view(piece)}, count_(1) {}
-  friend Name operator+(Name name, const char* piece) {
-    name.pieces_[static_cast<size_t>(name.count_++)] = piece;
-    return name;
+  Name(const char* piece) : count_(1) { pieces_[0] = piece; }
+  friend Name operator+(const Name& name, const char* piece) {
+    Name longer = name;
+    longer.pieces_[longer.count_++] = piece;
+    return longer;
   }
   std::string str() const {
     std::string text;
-    for (int i = 0; i < count_; ++i) text += pieces_[static_cast<size_t>(i)];
+    for (int i = 0; i < count_; ++i) text += pieces_[i];
     return text;
   }
 
  private:
-  std::array<std::string_view, 4> pieces_{};
+  const char* pieces_[4] = {};
   int count_ = 0;
 };
 
-// Operands of one op.
+// Operands of one op, at most ten.
 class Operands {
  public:
-  Operands() = default;
+  Operands() {}
   Operands(std::initializer_list<Operand> list) {
     for (const Operand& operand : list) push_back(operand);
   }
-  void push_back(const Operand& operand) { items_[static_cast<size_t>(size_++)] = operand; }
-  std::vector<Operand> list() const { return {items_.begin(), items_.begin() + size_}; }
+  void push_back(const Operand& operand) { raw_[size_++] = {operand.tensor, operand.layer_offset}; }
+  std::vector<Operand> list() const {
+    std::vector<Operand> operands;
+    for (int i = 0; i < size_; ++i) operands.push_back({raw_[i].tensor, raw_[i].layer_offset});
+    return operands;
+  }
 
  private:
-  std::array<Operand, 10> items_{};
+  struct Raw {  // Operand without its initialisers: nothing to clear
+    TensorId tensor;
+    std::int8_t layer_offset;
+  };
+  Raw raw_[10];
   int size_ = 0;
 };
 

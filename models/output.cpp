@@ -1,14 +1,27 @@
 #include "models/output.hpp"
 
 namespace fathom {
+namespace {
+
+// Most columns of a block are zero.
+void add_times(const Cost& cost, u128 times, Cost& sum) {
+  sum.flops += cost.flops * times;
+  if (cost.flops_recompute.value() > 0) sum.flops_recompute += cost.flops_recompute * times;
+  for (size_t i = 0; i < cost.elements.size(); ++i)
+    if (cost.elements[i].value() > 0) sum.elements[i] += cost.elements[i] * times;
+  sum.read += cost.read * times;
+  sum.written += cost.written * times;
+}
+
+}  // namespace
 
 ListTotals Output::totals() const {
   ListTotals result;
   for (const BlockSums& block : blocks_) {
     const u128 uses = static_cast<u128>(block.uses);
-    result.total += block.fixed * uses;
+    add_times(block.fixed, uses, result.total);
     if (expectations_) {
-      result.total += block.random * uses;
+      add_times(block.random, uses, result.total);
       const Cost& fixed = block.fixed;
       ExpectedCost expected = block.expected;
       expected += ExpectedCost{0, fixed.flops.to_double(), fixed.flops_recompute.to_double(), fixed.elements_total().to_double(),

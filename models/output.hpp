@@ -8,29 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "lib/cost.hpp"
+#include "lib/cost_rules.hpp"
 #include "lib/workload.hpp"
 #include "models/names.hpp"
+#include "models/totals.hpp"
 
 namespace fathom {
-
-// Sums over an op list.
-struct ListTotals {
-  Cost total;                                // declared
-  std::array<Flops, kPartCount> flops_by_part{};
-  std::array<Flops, 4> flops_by_pass{};      // by Pass
-  ExpectedCost expected;                     // only where asked for
-  Flops part(Part part) const { return flops_by_part[static_cast<size_t>(part)]; }
-  Flops pass(Pass pass) const { return flops_by_pass[static_cast<size_t>(pass)]; }
-};
 
 class Output {
  public:
   Output() = default;
-  explicit Output(bool expectations) : counting_(true), expectations_(expectations) {}
+  explicit Output(bool expectations) : counting_(true), expectations_(expectations) { blocks_.reserve(16); }
 
   bool counting() const { return counting_; }
-  TensorId tensor(const std::string& prefix, Name name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
+  TensorId tensor(const std::string& prefix, const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
     if (counting_) return next_++;
     return list_.tensor(prefix + name.str(), role, scope, rows, cols, dtype);
   }
@@ -42,14 +33,16 @@ class Output {
     blocks_.emplace_back();
     return static_cast<int>(blocks_.size() - 1);
   }
-  void op(const Name& leaf, Part part, Pass pass, const OpSpec& spec, const Operands& inputs, const Operands& outputs) {
+  template <class Spec>
+  void op(const Name& leaf, Part part, Pass pass, const Spec& spec, const Operands& inputs, const Operands& outputs) {
     if (counting_)
       count(part, pass, spec);
     else
       list_.op(leaf.str(), part, pass, spec, inputs.list(), outputs.list());
   }
   // The same with lists of any length.
-  void op_list(const char* leaf, Part part, Pass pass, const OpSpec& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+  template <class Spec>
+  void op_list(const char* leaf, Part part, Pass pass, const Spec& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
     if (counting_)
       count(part, pass, spec);
     else
@@ -72,15 +65,18 @@ class Output {
     std::array<u128, kPartCount> parts{};
     std::array<u128, 4> passes{};
   };
-  void count(Part part, Pass pass, const OpSpec& spec) {
+  template <class Spec>
+  void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
     const bool random = expectations_ && is_random(spec);
     Cost& sum = random ? block.random : block.fixed;
     const u128 before = sum.flops.value();
-    add_cost(spec, declared(spec), 1, sum);
+    add_declared(spec, sum);
     const u128 flops = sum.flops.value() - before;
-    block.parts[static_cast<size_t>(part)] += flops;  // at most sum.flops, which is checked
-    block.passes[static_cast<size_t>(pass)] += flops;
+    if (flops > 0) {
+      block.parts[static_cast<size_t>(part)] += flops;  // at most sum.flops, which is checked
+      block.passes[static_cast<size_t>(pass)] += flops;
+    }
     if (random) block.expected += expected_cost(spec);
   }
 

@@ -203,7 +203,7 @@ void BlockEmitter::replay_router(const Value& x) {
   });
 }
 
-Value BlockEmitter::gather(Name leaf, const Value& x, Rows rows, const Value& indices) {
+Value BlockEmitter::gather(const Name& leaf, const Value& x, Rows rows, const Value& indices) {
   const GatherRows spec{rows, width(), tape_.act()};
   const Value y = tape_.activation(leaf, rows.count, width(), tape_.act(), x.needs_grad);
   tape_.emit(leaf, Part::kRouting, spec, {x.at, indices.at}, {y.at});
@@ -214,7 +214,7 @@ Value BlockEmitter::gather(Name leaf, const Value& x, Rows rows, const Value& in
   return y;
 }
 
-Value BlockEmitter::scatter(Name leaf, const Value& x, const Value& f, Rows rows, const Value& indices, const Gate& gate, bool replace, bool emits, const Operand* into) {
+Value BlockEmitter::scatter(const Name& leaf, const Value& x, const Value& f, Rows rows, const Value& indices, const Gate& gate, bool replace, bool emits, const Operand* into) {
   ScatterAddRows spec{rows, width(), gate, tape_.act(), replace};
   const bool gated = gate.kind != GateKind::kNone;
   const bool scored = gated && routing_.scores.needs_grad;
@@ -251,7 +251,7 @@ Value BlockEmitter::piece(Piece piece, const Value& x, const Stream& stream) {
   return {};
 }
 
-Value BlockEmitter::routed(Name leaf, const Value& x, Piece what, bool gated, bool replay, bool first, const Operand* into) {
+Value BlockEmitter::routed(const Name& leaf, const Value& x, Piece what, bool gated, bool replay, bool first, const Operand* into) {
   const Route& route = *config_.route;
   const Stream& selected = routing_.selected;
   const bool replace = what == Piece::kWhole;

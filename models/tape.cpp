@@ -6,7 +6,7 @@
 
 namespace fathom {
 
-Weight Tape::weight(Name name, std::int64_t rows, std::int64_t cols, bool trainable) {
+Weight Tape::weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable) {
   const bool trained = training() && trainable;
   if (out_.counting()) {
     const TensorId id = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, act());
@@ -30,15 +30,15 @@ Weight Tape::weight(Name name, std::int64_t rows, std::int64_t cols, bool traina
   return weight;
 }
 
-Operand Tape::tensor(Name name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
+Operand Tape::tensor(const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
   return {out_.tensor(prefix_, name, role, scope, rows, cols, dtype), 0};
 }
 
-Value Tape::activation(Name name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad) {
+Value Tape::activation(const Name& name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad) {
   return Value{tensor(name, Role::kActivation, Scope::kLayer, rows, cols, dtype), needs_grad && training()};
 }
 
-Value Tape::index(Name name, std::int64_t rows) {
+Value Tape::index(const Name& name, std::int64_t rows) {
   return Value{tensor(name, Role::kIndex, Scope::kLayer, rows, 1, DType::kI32), false};
 }
 
@@ -64,7 +64,7 @@ Operand Tape::gradient(const Value& value) const {
   return *found;
 }
 
-Tape::Target Tape::gradient_target(const Value& value, Name name, std::int64_t rows, std::int64_t cols) {
+Tape::Target Tape::gradient_target(const Value& value, const Name& name, std::int64_t rows, std::int64_t cols) {
   if (const Operand* found = gradients_.find(value.at)) return {*found, true};
   if (const Operand* target = targets_.find(value.at)) {
     gradients_.set(value.at, *target);
@@ -75,7 +75,7 @@ Tape::Target Tape::gradient_target(const Value& value, Name name, std::int64_t r
   return {made, false};
 }
 
-Value Tape::norm(Name leaf, const Value& x, Rows rows, std::int64_t width, const Operand* into) {
+Value Tape::norm(const Name& leaf, const Value& x, Rows rows, std::int64_t width, const Operand* into) {
   const bool rms = network_.norm == NormKind::kRms;
   const bool has_gain = network_.norm_gain;
   const bool bias = !rms && network_.norm_bias;
@@ -121,7 +121,7 @@ Value Tape::norm(Name leaf, const Value& x, Rows rows, std::int64_t width, const
   return y;
 }
 
-Value Tape::norm_in_place(Name leaf, const Value& x, Rows rows, const InPlaceNorm& part) {
+Value Tape::norm_in_place(const Name& leaf, const Value& x, Rows rows, const InPlaceNorm& part) {
   const std::int64_t gain_rows = part.gains;
   const Weight gain = gain_rows > 0 ? weight(leaf + "/gain", gain_rows, part.width, base_trainable()) : Weight{};
   Value y = x;
@@ -156,7 +156,7 @@ Value Tape::norm_in_place(Name leaf, const Value& x, Rows rows, const InPlaceNor
   return y;
 }
 
-Value Tape::linear(Name leaf, const Value& x, const Linear& spec) {
+Value Tape::linear(const Name& leaf, const Value& x, const Linear& spec) {
   const bool grouped = spec.experts > 1;
   const bool trainable = spec.adapter || (base_trainable() && !spec.frozen);
   const Weight w = spec.given ? *spec.given : weight(leaf + "/weight", spec.experts * spec.batch * spec.in, spec.out, trainable);
@@ -220,7 +220,7 @@ Value Tape::linear(Name leaf, const Value& x, const Linear& spec) {
   return y;
 }
 
-void Tape::adapt(std::string_view target, Name leaf, const Value& x, Value& y, Linear spec, std::int64_t out_offset, std::int64_t out_stride) {
+void Tape::adapt(std::string_view target, const Name& leaf, const Value& x, Value& y, Linear spec, std::int64_t out_offset, std::int64_t out_stride) {
   if (!network_.lora) return;
   const Lora& lora = *network_.lora;
   if (std::find(lora.targets.begin(), lora.targets.end(), target) == lora.targets.end()) return;
@@ -241,7 +241,7 @@ void Tape::adapt(std::string_view target, Name leaf, const Value& x, Value& y, L
   y = linear(leaf + "/lora_b", low, spec);
 }
 
-Value Tape::activation_op(Name leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part) {
+Value Tape::activation_op(const Name& leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part) {
   const bool gated = up != nullptr;
   const Value second = gated ? *up : Value{};
   const Value y = activation(leaf, rows.count, width, act(), x.needs_grad || second.needs_grad);
@@ -265,7 +265,7 @@ Value Tape::activation_op(Name leaf, const Value& x, const Value* up, Rows rows,
   return y;
 }
 
-Value Tape::add(Name leaf, const Value& a, const Value& b, Rows rows, std::int64_t width, const Operand* into) {
+Value Tape::add(const Name& leaf, const Value& a, const Value& b, Rows rows, std::int64_t width, const Operand* into) {
   const bool needs_grad = a.needs_grad || b.needs_grad;
   const Value y = into ? Value{*into, needs_grad} : activation(leaf, rows.count, width, act(), needs_grad);
   const AddResidual spec{rows, width, act()};

@@ -43,20 +43,22 @@ class Tape {
   DType act() const { return scenario_.dtype; }
 
   // Weights are memoised by name within one block kind, so that forward, recomputation and backward name the same tensor.
-  Weight weight(Name name, std::int64_t rows, std::int64_t cols, bool trainable);
+  Weight weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable);
   const std::vector<Weight>& weights() const { return weights_; }
   u128 trained_parameters() const { return trained_; }
   void set_weight_scope(Scope scope) { weight_scope_ = scope; }
 
   // A new tensor of this block (activations and indices: one instance per layer).
-  Value activation(Name name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad);
-  Value index(Name name, std::int64_t rows);
-  Operand tensor(Name name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype);
+  Value activation(const Name& name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad);
+  Value index(const Name& name, std::int64_t rows);
+  Operand tensor(const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype);
 
-  void emit(Name leaf, Part part, const OpSpec& spec, const Operands& inputs, const Operands& outputs) {
+  template <class Spec>
+  void emit(const Name& leaf, Part part, const Spec& spec, const Operands& inputs, const Operands& outputs) {
     out_.op(leaf, part_of(part), pass_, spec, inputs, outputs);
   }
-  void emit_backward(Name leaf, Part part, const OpSpec& spec, const Operands& inputs, const Operands& outputs) {
+  template <class Spec>
+  void emit_backward(const Name& leaf, Part part, const Spec& spec, const Operands& inputs, const Operands& outputs) {
     out_.op(leaf, part_of(part), Pass::kBackward, spec, inputs, outputs);
   }
 
@@ -103,11 +105,11 @@ class Tape {
     Operand at;
     bool accumulate = false;
   };
-  Target gradient_target(const Value& value, Name name, std::int64_t rows, std::int64_t cols);
+  Target gradient_target(const Value& value, const Name& name, std::int64_t rows, std::int64_t cols);
 
   // ---- emission helpers; all values are row-major [rows, cols] ----
   // The network's norm over whole rows of `width`.
-  Value norm(Name leaf, const Value& x, Rows rows, std::int64_t width, const Operand* into = nullptr);
+  Value norm(const Name& leaf, const Value& x, Rows rows, std::int64_t width, const Operand* into = nullptr);
   // RMS norms in place on a part of the rows of x (query and key norms, the latent of latent attention).
   struct InPlaceNorm {
     std::int64_t width = 0;
@@ -116,7 +118,7 @@ class Tape {
     std::int64_t stride = 0;
     std::int64_t offset = 0;
   };
-  Value norm_in_place(Name leaf, const Value& x, Rows rows, const InPlaceNorm& part);
+  Value norm_in_place(const Name& leaf, const Value& x, Rows rows, const InPlaceNorm& part);
 
   // y = x W (+ b).
   struct Linear {
@@ -144,11 +146,11 @@ class Tape {
     bool adapter = false;           // trained although the base is frozen
     bool frozen = false;            // not trained although the base is
   };
-  Value linear(Name leaf, const Value& x, const Linear& spec);
+  Value linear(const Name& leaf, const Value& x, const Linear& spec);
   // Low-rank adapter on columns out_offset .. out_offset + spec.out of y = x W, where the network has one on `target`: y += (x A) B.
-  void adapt(std::string_view target, Name leaf, const Value& x, Value& y, Linear spec, std::int64_t out_offset, std::int64_t out_stride);
-  Value activation_op(Name leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part);
-  Value add(Name leaf, const Value& a, const Value& b, Rows rows, std::int64_t width, const Operand* into = nullptr);
+  void adapt(std::string_view target, const Name& leaf, const Value& x, Value& y, Linear spec, std::int64_t out_offset, std::int64_t out_stride);
+  Value activation_op(const Name& leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part);
+  Value add(const Name& leaf, const Value& a, const Value& b, Rows rows, std::int64_t width, const Operand* into = nullptr);
 
  private:
   // A map of a handful of operands.
