@@ -48,11 +48,12 @@ Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::in
   if (e.capacity) {
     std::int64_t den = 0;
     if (__builtin_mul_overflow(e.capacity->den, e.experts, &den)) refuse("the capacity factor's denominator is too large", "expert_capacity");
-    const std::int64_t slots = std::min(tokens, make_fraction(e.capacity->num, den).of(tokens * e.picks, e.capacity_rounding));
-    *capacity = std::max<std::int64_t>(1, slots);
+    // No expert has less than one slot, else a decode step would drop every token.
+    const std::int64_t slots = std::max<std::int64_t>(1, std::min(tokens, make_fraction(e.capacity->num, den).of(tokens * e.picks, e.capacity_rounding)));
+    *capacity = slots;
     rows.count = e.experts * slots;
     const double chance = static_cast<double>(per_token) / static_cast<double>(e.experts) * taken.value();
-    rows.probability = slots > 0 ? near(expected_min(tokens, chance, slots) / static_cast<double>(slots)) : Fraction{1, 1};
+    rows.probability = near(expected_min(tokens, chance, slots) / static_cast<double>(slots));
   } else {
     rows.count = tokens * per_token;
     rows.probability = taken;
@@ -73,7 +74,9 @@ Value BlockEmitter::moe(const Value& x, const Stream& stream) {
   const Value logits = tape_.linear("moe/router", x, router);
   ExpertSelect select{stream.rows, e.experts, e.noops, e.picks, e.sigmoid, capacity, e.correction_bias};
   Operands select_inputs = {logits.at};
-  if (e.correction_bias) select_inputs.push_back({tape_.weight("moe/correction", 1, e.experts, false).tensor, 0});
+  const bool e_correction = e.correction_bias;
+  Operand correction;
+  if (e_correction) select_inputs.push_back(correction = {tape_.weight("moe/correction", 1, e.experts, false).tensor, 0});
   const Value permutation = tape_.index("moe/permutation", rows.count);
   const Value offsets = tape_.index("moe/offsets", e.experts + 1);
   const Value weights = tape_.activation("moe/weights", rows.count, 1, DType::kF32, logits.needs_grad);
@@ -81,7 +84,9 @@ Value BlockEmitter::moe(const Value& x, const Stream& stream) {
   tape_.record([=, this] {
     if (!logits.needs_grad || !tape_.has_gradient(weights)) return;
     const Operand dlogits = tape_.gradient_target(logits, "moe/router/out", tokens, e.experts + e.noops).at;
-    tape_.emit_backward("moe/select", Part::kRouting, ExpertSelectBackward{select}, {logits.at, permutation.at, offsets.at, tape_.gradient(weights)}, {dlogits});
+    Operands sources = {logits.at, permutation.at, offsets.at, tape_.gradient(weights)};
+    if (e_correction) sources.push_back(correction);
+    tape_.emit_backward("moe/select", Part::kRouting, ExpertSelectBackward{select}, sources, {dlogits});
   });
 
   const ExpertDispatch dispatch{rows, width(), tape_.act()};

@@ -102,7 +102,8 @@ Value BlockEmitter::predictor_scores(const Value& x) {
   const Operand loss = tape_.tensor("predict/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32);
   const Operand dscores = tape_.tensor("predict/dscores", Role::kActivation, Scope::kLayer, rows, 1, DType::kF32);
   tape_.emit("predict/loss", Part::kLoss, RouterLoss{stream_.rows, 1.0}, {scores.at, routing_.indices.at, routing_.counts.at}, {loss, dscores});
-  RouterScoreBackward back{score, stream_.rows, p.hidden > 0 ? stream_.rows : Rows{}, tape_.accumulate_weights, true};
+  RouterScoreBackward back{score, stream_.rows, p.hidden > 0 ? stream_.rows : Rows{}, tape_.accumulate_weights};
+  back.plain = true;
   Operands targets = {{w.gradient, 0}};
   Operand dinput;
   if (p.hidden > 0) {
@@ -132,11 +133,14 @@ void BlockEmitter::select(const Value& scores) {
   selected = stream_;
   selected.selected = true;
   selected.candidates = length;
-  const bool fixed = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && length > 1;
+  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && length > 1;
   const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, total), total);
   const Fraction share = s.participation.value_or(declared);
+  // A block that every token takes needs no threshold: all rows are selected.
+  const bool everyone = !ranked && share == Fraction{1, 1};
+  const bool fixed = ranked || everyone;
   if (fixed) {
-    selected.queries = slots_of(route, length);
+    selected.queries = everyone ? length : slots_of(route, length);
     selected.rows = Rows{sequences * selected.queries, {1, 1}};
     routing_.rest_rows = Rows{sequences * (length - selected.queries), {1, 1}};
   } else {
@@ -154,7 +158,8 @@ void BlockEmitter::select(const Value& scores) {
   selected.positions = routing_.positions;
   // A single token cannot be ranked against others: the threshold decides.
   const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
-  Select spec{sequences, length, selected.rows, ranks && length == 1 ? RoutingRule::kThreshold : rule};
+  const RoutingRule decides = everyone ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
+  Select spec{sequences, length, selected.rows, decides};
   Operands outputs = {routing_.indices.at, routing_.positions.at, routing_.counts.at};
   if (route.adapter > 0) {
     spec.rest = true;
