@@ -241,7 +241,7 @@ struct Rule {
   }
   void operator()(const RouterScoreBackward& op) const {
     const u128 width = static_cast<u128>(op.forward.width);
-    const u128 inputs = static_cast<u128>(op.input_rows.count);
+    const u128 inputs = op.input_rows == op.weight_rows ? n : static_cast<u128>(op.input_rows.count);
     flops(checked_mul(2 * width, checked_add(n, inputs)));
     const u128 reads_inputs = op.plain ? 0 : checked_mul(inputs, width);  // adds to dx, or overwrites it
     read((checked_mul(n, width) + reads_inputs + width) * size_of(op.forward.act) + (n + (op.detached_lambda > 0 ? inputs : 0)) * kF32Bytes);

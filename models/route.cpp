@@ -133,7 +133,8 @@ void BlockEmitter::select(const Value& scores) {
   selected = stream_;
   selected.selected = true;
   selected.candidates = length;
-  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && length > 1;
+  // Top-k needs the whole sequence: a decode step that asks for it decides by threshold.
+  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && s.phase != Phase::kDecode;
   const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, total), total);
   const Fraction share = s.participation.value_or(declared);
   // A block that every token takes needs no threshold: all rows are selected.
@@ -156,7 +157,6 @@ void BlockEmitter::select(const Value& scores) {
   routing_.counts = tape_.index("route/counts", sequences);
   selected.indices = routing_.indices;
   selected.positions = routing_.positions;
-  // A single token cannot be ranked against others: the threshold decides.
   const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
   const RoutingRule decides = everyone ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
   Select spec{sequences, length, selected.rows, decides};
@@ -176,8 +176,8 @@ void BlockEmitter::route(const Value& x, const Operand& block_output) {
   if (rule == RoutingRule::kPredictor && tape_.training()) refuse("training routes by the main router; the predictor only learns from it", "routing");
   if (tape_.training()) routing_.dscores = tape_.activation("route/dscores", stream_.rows.count, 1, DType::kF32, false);
   // Scored before the gathered rows exist, but its gradient refers to them.
-  const std::int64_t slots = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom ? slots_of(route, stream_.queries) : stream_.queries;
-  routing_.gathered = tape_.activation("route/gather", stream_.sequences * (stream_.queries > 1 ? slots : 1), width(), tape_.act(), x.needs_grad);
+  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && tape_.scenario().phase != Phase::kDecode;
+  routing_.gathered = tape_.activation("route/gather", stream_.sequences * (ranked ? slots_of(route, stream_.queries) : stream_.queries), width(), tape_.act(), x.needs_grad);
   const size_t mark = tape_.mark();
   routing_.input = x;
   routing_.scores = router_scores(x, block_output);
