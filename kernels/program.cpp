@@ -42,7 +42,8 @@ std::vector<float> load_values(const std::byte* from, DType dtype, std::int64_t 
 Executed executed_size(const OpSpec& spec, const Selection* selection) {
   Executed size = declared(spec);
   if (!selection) return size;
-  size.rows = selection->total;
+  const Rows rows = rows_of(spec);
+  size.rows = rows.source == RowSource::kRest ? rows.count - selection->total : selection->total;
   const Attention* attention = std::get_if<Attention>(&spec);
   if (const auto* backward = std::get_if<AttentionBackward>(&spec)) attention = &backward->forward;
   if (attention && !attention->cached) {
@@ -98,7 +99,7 @@ void ProgramExecution::bind_program() {
       bound.selection = static_cast<int>(selections_.size());
       selections_.emplace_back();
       selections_.back().per_sequence.reserve(static_cast<size_t>(std::get<Select>(op.spec).sequences));
-    } else if (rows_of(op.spec).routed()) {
+    } else if (rows_of(op.spec).routed() && rows_of(op.spec).source != RowSource::kAssigned) {
       // The selection of this layer: that of the last Select bound at the same layer.
       for (auto it = bound_.rbegin(); it != bound_.rend() && bound.selection < 0; ++it)
         if (std::holds_alternative<Select>(*it->spec) && it->layer == step.layer) bound.selection = it->selection;
@@ -153,7 +154,11 @@ void ProgramExecution::fill_inputs(std::uint64_t run) {
   for (const OperandView& v : inputs_) {
     const std::string& name = workload_->tensors()[static_cast<size_t>(v.at.tensor)].name;
     std::int32_t* out = v.as<std::int32_t>();
-    if (name == "tokens" || name == "targets") fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
+    const auto ends = [&name](std::string_view end) { return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0; };
+    if (name == "tokens" || name == "targets" || ends("/tokens") || ends("/targets")) fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
+    // Expanded caches: all keys of a sequence, past and new.
+    if (ends("/key_positions"))
+      for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(i % (stream.past + stream.queries));
     if (name == "last_rows")
       for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * stream.queries - 1);
   }

@@ -50,6 +50,8 @@ Executed declared(const OpSpec& spec);
 // Exact cost at the declared size, and at any executed size (rows <= declared).
 Cost declared_cost(const OpSpec& spec);
 Cost cost_at(const OpSpec& spec, const Executed& executed);
+// Adds `times` such costs to a sum.
+void add_cost(const OpSpec& spec, const Executed& executed, u128 times, Cost& sum);
 
 // Expectation over the rows a routed op executes (binomial, SPEC_MOD 6) and over distinct experts (SPEC_COUNT 8). Equal to the declared
 // cost where nothing is random. Doubles, because expectations are not integers.
@@ -64,6 +66,9 @@ struct ExpectedCost {
   friend ExpectedCost operator*(ExpectedCost cost, double times);
 };
 ExpectedCost expected_cost(const OpSpec& spec);
+
+// Whether the expectation differs from the declared cost: random rows, distinct experts, or pairs that depend on the rows chosen.
+bool is_random(const OpSpec& spec);
 
 // E * (1 - (1 - k/E)^T): expected distinct experts when each of T tokens picks k of E uniformly.
 double expected_distinct_experts(std::int64_t experts, std::int64_t picks, std::int64_t tokens);

@@ -72,6 +72,10 @@ const std::vector<KindExplanation>& kind_explanations() {
       {"gradient_norm", "Sum of squares of gradients, for clipping.", kNoFlops, "optimizer: parameters", "read: gradients", "SPEC_COUNT 6"},
       {"adamw", "One fused update of parameters and moments.", kNoFlops, "optimizer: 15 x parameters",
        "28 bytes per parameter with gradients as wide as the weights: read g, p, m, v; written p, m, v (and the narrow copy)", "SPEC_COUNT 6; Loshchilov and Hutter, arXiv 1711.05101"},
+      {"latent_heads", "Builds the rows that attention reads from the parts of latent attention: copies.", kNoFlops, "gather: rows x elements of a row",
+       "read: queries, keys and values, the common rotated key once; written: the rows", "SPEC_COUNT 4, 7"},
+      {"latent_heads_backward", "Takes the gradients of those rows apart; the rotated key's is the sum over heads.", kNoFlops, "gather: rows x elements of a row",
+       "read: row gradients; written: gradients of the parts", "SPEC_COUNT 6"},
   };
   return kAll;
 }
@@ -87,7 +91,10 @@ const KindExplanation& explain_kind(std::string_view kind) {
 std::string flops_with_numbers(const OpSpec& spec) {
   const std::string result = declared_cost(spec).flops.str();
   return std::visit(overloaded{
-                        [&](const Gemm& op) { return fmt::format("2 x {} x {} x {} = {}", op.rows.count, op.in, op.out, result); },
+                        [&](const Gemm& op) {
+                          if (op.batch > 1) return fmt::format("2 x {} x {} x {} x {} = {}", op.rows.count, op.batch, op.in, op.out, result);
+                          return fmt::format("2 x {} x {} x {} = {}", op.rows.count, op.in, op.out, result);
+                        },
                         [&](const Attention& op) { return fmt::format("2 x {} x ({} + {}) x {} = {}", op.heads, op.qk_dim, op.v_dim, to_string(op.pairs), result); },
                         [&](const AttentionBackward& op) {
                           return fmt::format("4 x {} x ({} + {}) x {} = {}", op.forward.heads, op.forward.qk_dim, op.forward.v_dim, to_string(op.forward.pairs), result);

@@ -9,7 +9,7 @@ const std::array<std::string_view, std::variant_size_v<OpSpec>>& kind_names() {
       "router_score", "select", "gather_rows", "scatter_add_rows", "expert_select", "expert_dispatch", "expert_combine",
       "cross_entropy", "router_loss", "rms_norm_backward", "layer_norm_backward", "attention_backward",
       "activation_backward", "scatter_add_backward", "gather_backward", "router_score_backward", "expert_select_backward",
-      "expert_combine_backward", "expert_dispatch_backward", "embedding_backward", "gradient_norm", "adamw"};
+      "expert_combine_backward", "expert_dispatch_backward", "embedding_backward", "gradient_norm", "adamw", "latent_heads", "latent_heads_backward"};
   return kNames;
 }
 
@@ -22,6 +22,7 @@ Rows rows_of(const OpSpec& spec) {
                         [](const LayerNormBackward& op) { return op.forward.rows; },
                         [](const AttentionBackward& op) { return op.forward.rows; },
                         [](const ActivationBackward& op) { return op.forward.rows; },
+                        [](const LatentHeadsBackward& op) { return op.forward.rows; },
                         [](const ScatterAddBackward& op) { return op.forward.rows; },
                         [](const GatherBackward& op) { return op.forward.rows; },
                         [](const RouterScoreBackward& op) { return op.weight_rows; },

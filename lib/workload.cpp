@@ -22,7 +22,7 @@ class Canonical {
   std::string hash() const { return fmt::format("{:016x}", XXH3_64bits(text_.data(), text_.size())); }
 
  private:
-  void field(const Rows& rows) { number(rows.count), field(rows.probability); }
+  void field(const Rows& rows) { number(rows.count), field(rows.probability), number(static_cast<int>(rows.source)), number(rows.each); }
   void field(const Fraction& value) { word(value.str()); }
   void field(DType type) { word(dtype_name(type)); }
   void field(u128 value) { word(to_string(value)); }
@@ -65,7 +65,7 @@ std::string Workload::path(int op) const {
 
 Cost Workload::total() const {
   Cost sum;
-  for (size_t i = 0; i < ops_.size(); ++i) sum += declared_cost(ops_[i].spec) * static_cast<u128>(uses_[i]);
+  for (size_t i = 0; i < ops_.size(); ++i) add_cost(ops_[i].spec, declared(ops_[i].spec), static_cast<u128>(uses_[i]), sum);
   return sum;
 }
 
@@ -78,14 +78,14 @@ ExpectedCost Workload::expected_total() const {
 Cost Workload::total(Part part) const {
   Cost sum;
   for (size_t i = 0; i < ops_.size(); ++i)
-    if (ops_[i].part == part) sum += declared_cost(ops_[i].spec) * static_cast<u128>(uses_[i]);
+    if (ops_[i].part == part) add_cost(ops_[i].spec, declared(ops_[i].spec), static_cast<u128>(uses_[i]), sum);
   return sum;
 }
 
 Cost Workload::total(Pass pass) const {
   Cost sum;
   for (size_t i = 0; i < ops_.size(); ++i)
-    if (ops_[i].pass == pass) sum += declared_cost(ops_[i].spec) * static_cast<u128>(uses_[i]);
+    if (ops_[i].pass == pass) add_cost(ops_[i].spec, declared(ops_[i].spec), static_cast<u128>(uses_[i]), sum);
   return sum;
 }
 

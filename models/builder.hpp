@@ -7,6 +7,7 @@
 #include "lib/workload.hpp"
 #include "models/network.hpp"
 #include "models/scenario.hpp"
+#include "models/totals.hpp"
 
 namespace fathom {
 
@@ -14,5 +15,8 @@ namespace fathom {
 // prefill followed by decode steps and has no single list: callers build both. Throws Error(kInput) on a network or scenario that contradicts
 // itself, or that asks for something the op list cannot express (with what and why).
 Workload build(const Network& network, const Scenario& scenario);
+
+// The sums of that list without making it: no tensors, names or operands (for sweeps). `expectations` also sums the expected costs.
+ListTotals count_totals(const Network& network, const Scenario& scenario, bool expectations = false);
 
 }  // namespace fathom

@@ -24,6 +24,13 @@ u128 visible_pairs(const Mask& mask, std::int64_t queries, std::int64_t past) {
   return prefix_pairs(mask, past + queries) - prefix_pairs(mask, past);
 }
 
+u128 new_pairs(const Mask& mask, std::int64_t queries, std::int64_t past) {
+  if (mask.kind == MaskKind::kFull) return product(queries, queries);
+  if (mask.window > 0 || mask.chunk == 0) return prefix_pairs(mask, queries);
+  const std::int64_t first = std::min(queries, mask.chunk - past % mask.chunk);  // rows that still belong to the chunk begun before
+  return triangle(first) + prefix_pairs(mask, queries - first);
+}
+
 std::int64_t visible_keys(const Mask& mask, std::int64_t queries, std::int64_t past) {
   if (queries == 0) return 0;
   if (mask.kind == MaskKind::kFull) return past + queries;

@@ -12,4 +12,7 @@ u128 visible_pairs(const Mask& mask, std::int64_t queries, std::int64_t past);
 // Distinct keys that those queries read.
 std::int64_t visible_keys(const Mask& mask, std::int64_t queries, std::int64_t past);
 
+// Of the visible pairs, those whose key is new too.
+u128 new_pairs(const Mask& mask, std::int64_t queries, std::int64_t past);
+
 }  // namespace fathom

@@ -1,118 +1,331 @@
 // The routing around a block: scores, selection, gather, gated scatter, the router's losses and their gradients (SPEC_MOD 2-6).
+//
+// Which rows take part is decided once per block; what runs on them is a piece of it (the whole update, attention, or the MLP). Closures are
+// recorded so that in reverse the gated scatter comes first, then the piece, then the gathers, and the router last, when dscores is complete.
+#include "lib/error.hpp"
 #include "models/block.hpp"
 
-#include "lib/error.hpp"
-
 namespace fathom {
+namespace {
 
-Value BlockEmitter::router_scores() {
+Fraction complement(const Fraction& p) { return make_fraction(p.den - p.num, p.den); }
+
+}  // namespace
+
+Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
   const Route& route = *config_.route;
-  Value x = x_;
-  std::int64_t width = tape_.network().width;
-  if (route.router == RouterKind::kMlp) throw_input("MLP routers cannot be turned into ops yet", {tape_.network().source, 0, "router"});
-  const Weight w = tape_.weight("route/score/weight", 1, width, tape_.base_trainable());
-  const Weight b = route.router_bias ? tape_.weight("route/score/bias", 1, 1, tape_.base_trainable()) : Weight{};
-  const Value scores = tape_.activation("route/score", stream_.rows.count, 1, DType::kF32, w.gradient >= 0);
-  std::vector<Operand> inputs = {x.at, {w.tensor, 0}};
+  // Without a gate and an auxiliary loss no gradient ever reaches the router.
+  const bool trainable = tape_.base_trainable() && (route.aux_lambda > 0 || score_gradient());
+  const bool mlp = route.router == RouterKind::kMlp;
+  const bool aux = route.aux_lambda > 0;
+  const std::int64_t rows = stream_.rows.count;
+  const std::int64_t score_width = mlp ? route.router_hidden : width();
+  Value input = x;
+  if (mlp) {
+    Tape::Linear hidden{stream_.rows, width(), route.router_hidden, route.router_bias, tape_.act()};
+    hidden.part = Part::kRouter;
+    hidden.frozen = !trainable;
+    input = tape_.activation_op("route/act", tape_.linear("route/hidden", x, hidden), nullptr, stream_.rows, route.router_hidden, ActivationKind::kGeluTanh,
+                                Part::kRouter);
+  }
+  const Weight w = tape_.weight("route/score/weight", 1, score_width, trainable);
+  const Weight b = route.router_bias ? tape_.weight("route/score/bias", 1, 1, trainable) : Weight{};
+  const bool learns = route.aux_lambda > 0 || score_gradient();
+  const Value scores = tape_.activation("route/score", rows, 1, DType::kF32, learns && (w.gradient >= 0 || x.needs_grad));
+  Operands inputs = {input.at, {w.tensor, 0}};
   if (route.router_bias) inputs.push_back({b.tensor, 0});
-  const RouterScore spec{stream_.rows, width, route.router_bias, tape_.act()};
+  const RouterScore spec{stream_.rows, score_width, route.router_bias, tape_.act()};
   tape_.emit("route/score", Part::kRouter, spec, inputs, {scores.at});
+
+  if (!tape_.training() || (!aux && !score_gradient())) return scores;  // no gradient ever reaches this router
+  if (mlp && aux && route.aux_detached && x.needs_grad)
+    refuse("an MLP router with a detached auxiliary loss would need two backward passes through it", "aux_detached");
+  tape_.record([=, this] {
+    Operands targets;
+    if (w.gradient >= 0) targets.push_back({w.gradient, 0});
+    if (b.gradient >= 0) targets.push_back({b.gradient, 0});
+    RouterScoreBackward back{spec, {}, {}, tape_.accumulate_weights};
+    if (mlp) {
+      if (!scores.needs_grad) return;
+      back.plain = true;
+      if (w.gradient >= 0) back.weight_rows = stream_.rows;
+      back.input_rows = stream_.rows;
+      targets.push_back(tape_.gradient_target(input, "route/act/out", rows, score_width).at);
+      tape_.emit_backward("route/score", Part::kRouter, back, {input.at, {w.tensor, 0}, routing_.dscores.at}, targets);
+      return;
+    }
+    const Rows language = score_gradient() ? routing_.selected.rows : Rows{};
+    if (w.gradient >= 0) back.weight_rows = aux ? stream_.rows : language;
+    back.input_rows = !x.needs_grad ? Rows{} : aux && !route.aux_detached ? stream_.rows : language;
+    if (w.gradient < 0 && !x.needs_grad) return;
+    if (x.needs_grad) targets.push_back(tape_.gradient(x));
+    // Rows that were not selected left the block unchanged, unless a bypass adapter or later sub-block changed them.
+    const bool unchanged = route.adapter == 0 && route.part != RoutedPart::kAttention;
+    Operands sources = {unchanged ? block_output : tape_.saved(x), routing_.gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
+    if (aux && route.aux_detached && back.input_rows.count > 0) {
+      back.detached_lambda = route.aux_lambda;
+      sources.push_back(routing_.scores.at);
+    }
+    tape_.emit_backward("route/score", Part::kRouter, back, sources, targets);
+  });
   return scores;
 }
 
-void BlockEmitter::route() {
+// The sampling-time predictor g(stop-gradient(x)). In training its loss and its whole backward follow at once: nothing goes into x, so nothing
+// has to be kept for later.
+Value BlockEmitter::predictor_scores(const Value& x) {
+  const Predictor& p = *config_.route->predictor;
+  const std::int64_t rows = stream_.rows.count;
+  const bool trainable = tape_.base_trainable();
+  const std::int64_t score_width = p.hidden > 0 ? p.hidden : width();
+  Weight up;
+  Value hidden, input{x.at, false};
+  Gemm gemm;
+  const Activation act{stream_.rows, p.hidden, ActivationKind::kGeluTanh, false, tape_.act()};
+  if (p.hidden > 0) {
+    up = tape_.weight("predict/hidden/weight", width(), p.hidden, trainable);
+    hidden = tape_.activation("predict/hidden", rows, p.hidden, tape_.act(), false);
+    gemm.rows = stream_.rows;
+    gemm.in = width();
+    gemm.out = p.hidden;
+    gemm.act = gemm.weight = gemm.result = tape_.act();
+    tape_.emit("predict/hidden", Part::kPredictor, gemm, {x.at, {up.tensor, 0}}, {hidden.at});
+    input = tape_.activation("predict/act", rows, p.hidden, tape_.act(), false);
+    tape_.emit("predict/act", Part::kPredictor, act, {hidden.at}, {input.at});
+  }
+  const Weight w = tape_.weight("predict/score/weight", 1, score_width, trainable);
+  const Value scores = tape_.activation("predict/score", rows, 1, DType::kF32, false);
+  const RouterScore score{stream_.rows, score_width, false, tape_.act()};
+  tape_.emit("predict/score", Part::kPredictor, score, {input.at, {w.tensor, 0}}, {scores.at});
+  if (!tape_.training() || w.gradient < 0) return scores;
+
+  const Operand loss = tape_.tensor("predict/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32);
+  const Operand dscores = tape_.tensor("predict/dscores", Role::kActivation, Scope::kLayer, rows, 1, DType::kF32);
+  tape_.emit("predict/loss", Part::kLoss, RouterLoss{stream_.rows, 1.0}, {scores.at, routing_.indices.at, routing_.counts.at}, {loss, dscores});
+  RouterScoreBackward back{score, stream_.rows, p.hidden > 0 ? stream_.rows : Rows{}, tape_.accumulate_weights};
+  back.plain = true;
+  Operands targets = {{w.gradient, 0}};
+  Operand dinput;
+  if (p.hidden > 0) {
+    dinput = tape_.tensor("predict/act.d", Role::kActivation, Scope::kLayer, rows, p.hidden, tape_.act());
+    targets.push_back(dinput);
+  }
+  tape_.emit_backward("predict/score", Part::kPredictor, back, {input.at, {w.tensor, 0}, dscores}, targets);
+  if (p.hidden > 0) {
+    const Operand dhidden = tape_.tensor("predict/hidden.d", Role::kActivation, Scope::kLayer, rows, p.hidden, tape_.act());
+    tape_.emit_backward("predict/act", Part::kPredictor, ActivationBackward{act}, {hidden.at, dinput}, {dhidden});
+    gemm.role = GemmRole::kWeightGradient;
+    gemm.accumulate = tape_.accumulate_weights;
+    gemm.result = tape_.scenario().grad_dtype;
+    tape_.emit_backward("predict/hidden/dw", Part::kPredictor, gemm, {x.at, dhidden}, {{up.gradient, 0}});
+  }
+  return scores;
+}
+
+void BlockEmitter::select(const Value& scores) {
   const Route& route = *config_.route;
   const Scenario& s = tape_.scenario();
   const RoutingRule rule = s.rule();
-  if (route.gate_on != GateOn::kDelta || route.part != RoutedPart::kBlock || route.kv != KvPolicy::kSelected || route.adapter > 0)
-    throw_input("this kind of route cannot be turned into ops yet", {tape_.network().source, 0, "route"});
-  routing_.scores = router_scores();
-
   const std::int64_t sequences = stream_.sequences;
   const std::int64_t length = stream_.queries;
+  const std::int64_t total = stream_.past + length;
   Stream& selected = routing_.selected;
   selected = stream_;
-  const bool fixed = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
+  selected.selected = true;
+  selected.candidates = length;
   // Top-k needs the whole sequence: a decode step that asks for it decides by threshold.
-  const bool by_count = fixed && s.phase != Phase::kDecode;
-  if (by_count) {
-    selected.queries = slots_of(route, length);
+  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && s.phase != Phase::kDecode;
+  const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, total), total);
+  const Fraction share = s.participation.value_or(declared);
+  // A block that every token takes needs no threshold: all rows are selected.
+  const bool everyone = !ranked && share == Fraction{1, 1};
+  const bool fixed = ranked || everyone;
+  if (fixed) {
+    selected.queries = everyone ? length : slots_of(route, length);
     selected.rows = Rows{sequences * selected.queries, {1, 1}};
+    routing_.rest_rows = Rows{sequences * (length - selected.queries), {1, 1}};
   } else {
     // Threshold modes hold at most every row; each is taken with probability p.
-    const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, stream_.past + length), stream_.past + length);
     selected.queries = length;
-    selected.rows = Rows{sequences * length, s.participation.value_or(declared)};
-    selected.key_share = selected.rows.probability;
+    selected.rows = Rows{sequences * length, share};
+    routing_.rest_rows = Rows{sequences * length, complement(share), RowSource::kRest};
   }
+  if (route.kv == KvPolicy::kSelected && stream_.past > 0) selected.key_share = share;
   const std::int64_t rows = selected.rows.count;
   routing_.indices = tape_.index("route/indices", rows);
   routing_.positions = tape_.index("route/positions", rows);
   routing_.counts = tape_.index("route/counts", sequences);
   selected.indices = routing_.indices;
   selected.positions = routing_.positions;
-  tape_.emit("route/select", Part::kRouting, Select{sequences, length, selected.rows, fixed && !by_count ? RoutingRule::kThreshold : rule},
-             {routing_.scores.at, stream_.positions.at}, {routing_.indices.at, routing_.positions.at, routing_.counts.at});
-
-  if (tape_.training()) {
-    routing_.dscores = tape_.activation("route/dscores", stream_.rows.count, 1, DType::kF32, false);
-    if (route.aux_lambda > 0) {
-      const Operand loss{tape_.out().tensor(label() + "/route/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32), 0};
-      tape_.emit("route/loss", Part::kLoss, RouterLoss{stream_.rows, route.aux_lambda},
-                 {routing_.scores.at, routing_.indices.at, routing_.counts.at}, {loss, routing_.dscores.at});
-    }
+  const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
+  const RoutingRule decides = everyone ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
+  Select spec{sequences, length, selected.rows, decides};
+  Operands outputs = {routing_.indices.at, routing_.positions.at, routing_.counts.at};
+  if (route.adapter > 0) {
+    spec.rest = true;
+    routing_.rest = tape_.index("route/rest", routing_.rest_rows.count);
+    outputs.push_back(routing_.rest.at);
   }
-  if (route.predictor && (tape_.training() || rule == RoutingRule::kPredictor))
-    throw_input("predictors cannot be turned into ops yet", {tape_.network().source, 0, "predictor"});
+  tape_.emit("route/select", Part::kRouting, spec, {scores.at, stream_.positions.at}, outputs);
 }
 
-Value BlockEmitter::routed(bool replay) {
-  if (!replay) route();
+void BlockEmitter::route(const Value& x, const Operand& block_output) {
   const Route& route = *config_.route;
-  const std::int64_t width = tape_.network().width;
-  const Stream& selected = routing_.selected;
-  const bool aux = route.aux_lambda > 0;
-  // The gathered rows are what a routed block keeps of its input: recomputation starts from them and replays the saved indices.
-  if (!replay) routing_.gathered = tape_.activation("route/gather", selected.rows.count, width, tape_.act(), x_.needs_grad || tape_.base_trainable());
-  const Value gathered = routing_.gathered;
-  const Value y{y_, true};
+  const RoutingRule rule = tape_.scenario().rule();
+  if (rule == RoutingRule::kPredictor && !route.predictor) refuse("routing by predictor needs a predictor in every routed block", "predictor");
+  if (rule == RoutingRule::kPredictor && tape_.training()) refuse("training routes by the main router; the predictor only learns from it", "routing");
+  if (tape_.training()) routing_.dscores = tape_.activation("route/dscores", stream_.rows.count, 1, DType::kF32, false);
+  // Scored before the gathered rows exist, but its gradient refers to them.
+  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && tape_.scenario().phase != Phase::kDecode;
+  routing_.gathered = tape_.activation("route/gather", stream_.sequences * (ranked ? slots_of(route, stream_.queries) : stream_.queries), width(), tape_.act(), x.needs_grad);
+  const size_t mark = tape_.mark();
+  routing_.input = x;
+  routing_.scores = router_scores(x, block_output);
+  routing_.backward = tape_.recorded_since(mark);
+  if (rule == RoutingRule::kPredictor) {
+    select(predictor_scores(x));
+  } else {
+    select(routing_.scores);
+    if (route.predictor && tape_.training()) predictor_scores(x);
+  }
+  if (!tape_.training()) return;
+  // An MLP router's gradient runs over all rows: without an auxiliary loss the op only clears the scores' gradients.
+  const bool clears = route.router == RouterKind::kMlp && score_gradient();
+  if (route.aux_lambda > 0 || clears) {
+    const Operand loss = tape_.tensor("route/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32);
+    tape_.emit("route/loss", Part::kLoss, RouterLoss{stream_.rows, route.aux_lambda}, {routing_.scores.at, routing_.indices.at, routing_.counts.at},
+               {loss, routing_.dscores.at});
+  }
+}
 
-  // The router's gradient comes last in reverse order, when dscores is complete.
+// Recomputation repeats neither scores nor selection (SPEC_MOD 5). Where the router read a recomputed value, that one stands in for it.
+void BlockEmitter::replay_router(const Value& x) {
+  for (const auto& closure : routing_.backward) tape_.record(closure);
+  if (x.at.tensor == routing_.input.at.tensor) return;
   tape_.record([=, this] {
-    const Weight w = tape_.weight("route/score/weight", 1, width, true);
-    const Weight b = route.router_bias ? tape_.weight("route/score/bias", 1, 1, true) : Weight{};
-    if (w.gradient < 0) return;
-    RouterScoreBackward spec{RouterScore{stream_.rows, width, route.router_bias, tape_.act()}, {}, {}, tape_.accumulate_weights};
-    spec.weight_rows = aux ? stream_.rows : selected.rows;
-    spec.input_rows = aux && !route.aux_detached ? stream_.rows : selected.rows;
-    std::vector<Operand> targets = {{w.gradient, 0}};
-    if (b.gradient >= 0) targets.push_back({b.gradient, 0});
-    targets.push_back(tape_.gradient(x_));
-    std::vector<Operand> sources = {y_, gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
-    if (aux && route.aux_detached) {
-      spec.detached_lambda = route.aux_lambda;
-      sources.push_back(routing_.scores.at);
-    }
-    tape_.emit_backward("route/score", Part::kRouter, spec, sources, targets);
+    if (tape_.has_gradient(x)) tape_.set_gradient(routing_.input, tape_.gradient(x));
+    tape_.substitute(routing_.input, x);
   });
+}
 
-  const GatherRows gather{selected.rows, width, tape_.act()};
-  if (!replay) tape_.emit("route/gather", Part::kRouting, gather, {x_.at, routing_.indices.at}, {gathered.at});
+Value BlockEmitter::gather(const Name& leaf, const Value& x, Rows rows, const Value& indices) {
+  const GatherRows spec{rows, width(), tape_.act()};
+  const Value y = tape_.activation(leaf, rows.count, width(), tape_.act(), x.needs_grad);
+  tape_.emit(leaf, Part::kRouting, spec, {x.at, indices.at}, {y.at});
   tape_.record([=, this] {
-    tape_.emit_backward("route/gather", Part::kRouting, GatherBackward{gather}, {tape_.gradient(gathered), routing_.indices.at}, {tape_.gradient(x_)});
-  });
-
-  const Value delta = sublayers(gathered, selected, true, nullptr);
-  const ScatterAddRows scatter{selected.rows, width, route.gate, tape_.act()};
-  if (!replay) tape_.emit("route/scatter", Part::kRouting, scatter, {x_.at, delta.at, routing_.indices.at, routing_.scores.at}, {y_});
-  tape_.record([=, this] {
-    const Operand dy = tape_.gradient(y);
-    tape_.set_gradient(x_, dy);  // bypass: the stream's gradient passes unchanged
-    const Operand df = tape_.gradient_target(delta, "route/delta/out").first;
-    tape_.emit_backward("route/scatter", Part::kRouting, ScatterAddBackward{scatter, aux}, {dy, delta.at, routing_.indices.at, routing_.scores.at},
-                        {df, routing_.dscores.at});
+    if (!tape_.has_gradient(y)) return;
+    tape_.emit_backward(leaf, Part::kRouting, GatherBackward{spec}, {tape_.gradient(y), indices.at}, {tape_.gradient(x)});
   });
   return y;
+}
+
+Value BlockEmitter::scatter(const Name& leaf, const Value& x, const Value& f, Rows rows, const Value& indices, const Gate& gate, bool replace, bool emits, const Operand* into) {
+  ScatterAddRows spec{rows, width(), gate, tape_.act(), replace};
+  const bool gated = gate.kind != GateKind::kNone;
+  const bool scored = gated && routing_.scores.needs_grad;
+  const bool needs_grad = x.needs_grad || f.needs_grad || scored;
+  const Value y = into ? Value{*into, needs_grad} : tape_.activation(leaf, stream_.rows.count, width(), tape_.act(), needs_grad);
+  Operands inputs = {x.at, f.at, indices.at};
+  if (gated) inputs.push_back(routing_.scores.at);
+  if (emits) tape_.emit(leaf, Part::kRouting, spec, inputs, {y.at});
+  const bool accumulate = config_.route->aux_lambda > 0 || config_.route->router == RouterKind::kMlp;
+  tape_.record([=, this] {
+    if (!tape_.has_gradient(y)) return;
+    const Operand dy = tape_.gradient(y);
+    if (x.needs_grad) tape_.set_gradient(x, dy);  // bypass: the stream's gradient passes unchanged
+    if (!f.needs_grad && !scored) return;
+    Operands sources = {dy, f.at, indices.at};
+    Operands targets = {tape_.gradient_target(f, leaf + "/in", rows.count, width()).at};
+    if (gated) {
+      sources.push_back(routing_.scores.at);
+      targets.push_back(routing_.dscores.at);
+    }
+    if (replace) targets.push_back(dy);
+    tape_.emit_backward(leaf, Part::kRouting, ScatterAddBackward{spec, accumulate}, sources, targets);
+  });
+  return y;
+}
+
+Value BlockEmitter::piece(Piece piece, const Value& x, const Stream& stream) {
+  switch (piece) {
+    case Piece::kDelta: return block(x, stream, true, nullptr);
+    case Piece::kWhole: return block(x, stream, false, nullptr);
+    case Piece::kAttention: return attention_update(x, stream);
+    case Piece::kMlp: return mlp_update(x, stream);
+  }
+  return {};
+}
+
+Value BlockEmitter::routed(const Name& leaf, const Value& x, Piece what, bool gated, bool replay, bool first, const Operand* into) {
+  const Route& route = *config_.route;
+  const Stream& selected = routing_.selected;
+  const bool replace = what == Piece::kWhole;
+  const bool adapter = route.adapter > 0 && first;
+  const Gate gate = gated ? route.gate : Gate{GateKind::kNone};
+  const bool emits = !replay || !into;
+
+  Value gathered;
+  if (first) {
+    // The gathered rows are what a routed block keeps of its input: recomputation starts from them and replays the saved indices.
+    gathered = routing_.gathered;
+    gathered.needs_grad = x.needs_grad;
+    const GatherRows spec{selected.rows, width(), tape_.act()};
+    if (!replay) tape_.emit(leaf + "/gather", Part::kRouting, spec, {x.at, routing_.indices.at}, {gathered.at});
+    tape_.record([=, this] {
+      if (!tape_.has_gradient(gathered)) return;
+      tape_.emit_backward(leaf + "/gather", Part::kRouting, GatherBackward{spec}, {tape_.gradient(gathered), routing_.indices.at}, {tape_.gradient(x)});
+    });
+  } else {
+    gathered = gather(leaf + "/gather", x, selected.rows, routing_.indices);
+  }
+  Value skipped;
+  if (adapter) skipped = gather("adapter/gather", x, routing_.rest_rows, routing_.rest);
+
+  const Value f = piece(what, gathered, selected);
+  if (!adapter) return scatter(leaf + "/scatter", x, f, selected.rows, routing_.indices, gate, replace, emits, into);
+
+  Tape::Linear down{routing_.rest_rows, width(), route.adapter, false, tape_.act()};
+  down.part = Part::kAdapter;
+  const Value low = tape_.activation_op("adapter/act", tape_.linear("adapter/down", skipped, down), nullptr, routing_.rest_rows, route.adapter,
+                                        ActivationKind::kGeluTanh, Part::kAdapter);
+  Tape::Linear up{routing_.rest_rows, route.adapter, width(), false, tape_.act()};
+  up.part = Part::kAdapter;
+  const Value bypass = tape_.linear("adapter/up", low, up);
+  const Value y = scatter(leaf + "/scatter", x, f, selected.rows, routing_.indices, gate, replace, true, nullptr);
+  return scatter("adapter/scatter", y, bypass, routing_.rest_rows, routing_.rest, Gate{GateKind::kNone}, false, emits, into);
+}
+
+Value BlockEmitter::routed_block(bool replay, const Operand* into) {
+  const Route& route = *config_.route;
+  const auto decide = [&](bool again, const Value& x) {
+    if (again)
+      replay_router(x);
+    else
+      this->route(x, y_);
+  };
+  const bool whole = route.gate_on == GateOn::kWhole;
+  if (route.part != RoutedPart::kBlock && config_.parallel) refuse("the sub-blocks of a parallel block are not routed apart", "part");
+  if (route.part == RoutedPart::kBlock) {
+    decide(replay, x_);
+    const bool apart = route.gate_on == GateOn::kMlp || route.gate_on == GateOn::kAttention;
+    if (!apart) return routed("route", x_, whole ? Piece::kWhole : Piece::kDelta, true, replay, true, into);
+    // A gate on one sub-block only: two routed steps with one selection.
+    if (config_.parallel) refuse("the sub-blocks of a parallel block are not gated apart", "gate_on");
+    if (!config_.attention || !config_.mlp) return routed("route", x_, Piece::kDelta, true, replay, true, into);
+    const Value u = routed("route/attn", x_, Piece::kAttention, route.gate_on == GateOn::kAttention, replay, true, nullptr);
+    return routed("route/mlp", u, Piece::kMlp, route.gate_on == GateOn::kMlp, replay, false, into);
+  }
+  if (whole) refuse("a gate on the whole row needs the whole block routed", "gate_on");
+  if (route.part == RoutedPart::kAttention) {
+    decide(replay, x_);
+    if (!config_.mlp) return routed("route", x_, Piece::kAttention, true, replay, true, into);
+    const Value u = routed("route", x_, Piece::kAttention, true, replay, true, nullptr);
+    return tape_.add("mlp/residual", u, mlp_update(u, stream_), stream_.rows, width(), into);
+  }
+  Value u = x_;
+  if (config_.attention) u = tape_.add("attn/residual", x_, attention_update(x_, stream_), stream_.rows, width());
+  decide(replay, u);
+  return routed("route", u, Piece::kMlp, true, replay, true, into);
 }
 
 }  // namespace fathom

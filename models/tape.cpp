@@ -1,39 +1,45 @@
 #include "models/tape.hpp"
 
+#include <algorithm>
+
 #include "lib/error.hpp"
 
 namespace fathom {
 
-Weight Tape::weight(const std::string& name, std::int64_t rows, std::int64_t cols, bool trainable) {
-  const auto found = by_name_.find(name);
+Weight Tape::weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable) {
+  const bool trained = training() && trainable;
+  if (out_.counting()) {
+    const TensorId id = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, act());
+    if (trained && pass_ != Pass::kRecompute) trained_ = checked_add(trained_, product(rows, cols));
+    return {id, trained ? id : -1};
+  }
+  const std::string key = name.str() + (trainable ? "" : "/frozen");
+  const auto found = by_name_.find(key);
   if (found != by_name_.end()) return found->second;
   Weight weight;
-  if (const auto shared = pool_ ? pool_->find(name) : WeightPool::iterator{}; pool_ && shared != pool_->end()) {
+  if (const auto shared = pool_ ? pool_->find(key) : WeightPool::iterator{}; pool_ && shared != pool_->end()) {
     weight = shared->second;
   } else {
-    weight.tensor = out_.tensor(prefix_ + name, Role::kWeight, weight_scope_, rows, cols, act());
-    if (training() && trainable) weight.gradient = out_.tensor(prefix_ + name + ".grad", Role::kGradient, weight_scope_, rows, cols, scenario_.grad_dtype);
-    if (pool_) pool_->emplace(name, weight);
+    weight.tensor = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, act());
+    if (trained) weight.gradient = out_.tensor(prefix_, name + ".grad", Role::kGradient, weight_scope_, rows, cols, scenario_.grad_dtype);
+    if (pool_) pool_->emplace(key, weight);
   }
-  by_name_.emplace(name, weight);
+  by_name_.emplace(key, weight);
   weights_.push_back(weight);
+  if (weight.gradient >= 0) trained_ = checked_add(trained_, product(rows, cols));
   return weight;
 }
 
-Value Tape::activation(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad) {
-  return Value{{out_.tensor(prefix_ + name, Role::kActivation, Scope::kLayer, rows, cols, dtype), 0}, needs_grad && training()};
+Operand Tape::tensor(const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
+  return {out_.tensor(prefix_, name, role, scope, rows, cols, dtype), 0};
 }
 
-Value Tape::index(const std::string& name, std::int64_t rows) {
-  return Value{{out_.tensor(prefix_ + name, Role::kIndex, Scope::kLayer, rows, 1, DType::kI32), 0}, false};
+Value Tape::activation(const Name& name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad) {
+  return Value{tensor(name, Role::kActivation, Scope::kLayer, rows, cols, dtype), needs_grad && training()};
 }
 
-OpId Tape::emit(const std::string& leaf, Part part, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs) {
-  return out_.op(leaf, part, pass_, std::move(spec), std::move(inputs), std::move(outputs));
-}
-
-OpId Tape::emit_backward(const std::string& leaf, Part part, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs) {
-  return out_.op(leaf, part, Pass::kBackward, std::move(spec), std::move(inputs), std::move(outputs));
+Value Tape::index(const Name& name, std::int64_t rows) {
+  return Value{tensor(name, Role::kIndex, Scope::kLayer, rows, 1, DType::kI32), false};
 }
 
 void Tape::play_backward(const Value& result, Operand seed) {
@@ -43,127 +49,215 @@ void Tape::play_backward(const Value& result, Operand seed) {
   pass_ = Pass::kRecompute;
   for (const auto& emission : recomputations_) emission();
   pass_ = before;
-  gradients_[key(result.at)] = seed;
+  gradients_.set(result.at, seed);
   for (auto closure = closures_.rbegin(); closure != closures_.rend(); ++closure) (*closure)();
 }
 
 Operand Tape::saved(const Value& value) const {
-  const auto found = substitutes_.find(key(value.at));
-  return found == substitutes_.end() ? value.at : found->second;
+  const Operand* found = substitutes_.find(value.at);
+  return found ? *found : value.at;
 }
 
 Operand Tape::gradient(const Value& value) const {
-  const auto found = gradients_.find(key(value.at));
-  if (found == gradients_.end()) throw_internal("a gradient was asked for before it was formed: " + out_.at(value.at.tensor).name);
-  return found->second;
+  const Operand* found = gradients_.find(value.at);
+  if (!found) throw_internal("a gradient was asked for before it was formed" + (out_.counting() ? std::string() : ": " + out_.at(value.at.tensor).name));
+  return *found;
 }
 
-std::pair<Operand, bool> Tape::gradient_target(const Value& value, const std::string& name) {
-  const auto found = gradients_.find(key(value.at));
-  if (found != gradients_.end()) return {found->second, true};
-  const auto target = targets_.find(key(value.at));
-  if (target != targets_.end()) return {gradients_[key(value.at)] = target->second, false};
-  const Tensor tensor = out_.at(value.at.tensor);
-  const Operand made{out_.tensor(prefix_ + name + ".d", Role::kActivation, Scope::kLayer, tensor.rows, tensor.cols, act()), 0};
-  gradients_[key(value.at)] = made;
+Tape::Target Tape::gradient_target(const Value& value, const Name& name, std::int64_t rows, std::int64_t cols) {
+  if (const Operand* found = gradients_.find(value.at)) return {*found, true};
+  if (const Operand* target = targets_.find(value.at)) {
+    gradients_.set(value.at, *target);
+    return {*target, false};
+  }
+  const Operand made = tensor(name + ".d", Role::kActivation, Scope::kLayer, rows, cols, act());
+  gradients_.set(value.at, made);
   return {made, false};
 }
 
-Value Tape::norm(const std::string& leaf, const Value& x, Rows rows, std::int64_t width, std::int64_t groups) {
-  const bool rms = network_.norm == NormKind::kRms || groups > 1;
+Value Tape::norm(const Name& leaf, const Value& x, Rows rows, std::int64_t width, const Operand* into) {
+  const bool rms = network_.norm == NormKind::kRms;
+  const bool has_gain = network_.norm_gain;
   const bool bias = !rms && network_.norm_bias;
-  const Weight gain = weight(leaf + "/gain", 1, width, base_trainable());
-  const Weight shift = bias ? weight(leaf + "/bias", 1, width, base_trainable()) : Weight{};
-  const Value y = activation(leaf, out_.at(x.at.tensor).rows, out_.at(x.at.tensor).cols, act(), x.needs_grad || gain.gradient >= 0);
-  std::vector<Operand> inputs = {x.at, {gain.tensor, 0}};
+  // A frozen embedding freezes the norms that it alone feeds: their gains would need the first projections' input gradients (SPEC_COUNT 6).
+  const bool trainable = base_trainable() && !(network_.freeze_embedding && !x.needs_grad);
+  const Weight gain = has_gain ? weight(leaf + "/gain", 1, width, trainable) : Weight{};
+  const Weight shift = bias ? weight(leaf + "/bias", 1, width, trainable) : Weight{};
+  const bool needs_grad = x.needs_grad || gain.gradient >= 0 || shift.gradient >= 0;
+  const Value y = into ? Value{*into, needs_grad && training()} : activation(leaf, rows.count, width, act(), needs_grad);
+  Operands inputs = {x.at};
+  if (has_gain) inputs.push_back({gain.tensor, 0});
   if (bias) inputs.push_back({shift.tensor, 0});
-  std::vector<Operand> outputs = {y.at};
+  Operands outputs = {y.at};
   Value stats;
   if (training()) {
-    stats = activation(leaf + "/stats", rows.count * groups, rms ? 1 : 2, DType::kF32, false);
+    stats = activation(leaf + "/stats", rows.count, rms ? 1 : 2, DType::kF32, false);
     outputs.push_back(stats.at);
   }
-  const RmsNorm rms_spec{rows, width, groups, training(), act()};
-  const LayerNorm layer_spec{rows, width, bias, training(), act()};
-  emit(leaf, Part::kNorm, rms ? OpSpec(rms_spec) : OpSpec(layer_spec), inputs, outputs);
+  RmsNorm rms_spec{rows, width, 1, training(), act()};
+  rms_spec.gains = has_gain ? 1 : 0;
+  const LayerNorm layer_spec{rows, width, bias, training(), act(), has_gain};
+  if (rms)
+    emit(leaf, Part::kNorm, rms_spec, inputs, outputs);
+  else
+    emit(leaf, Part::kNorm, layer_spec, inputs, outputs);
   if (!y.needs_grad) return y;
   record([=, this] {
-    const auto [dx, accumulate] = gradient_target(x, leaf + "/in");
-    std::vector<Operand> sources = {x.at, {gain.tensor, 0}, stats.at, gradient(y)};
-    std::vector<Operand> targets = {dx};
+    if (!has_gradient(y)) return;
+    // Frozen input: only the parameter gradients are needed, but the fused kernel forms dx as well.
+    const Target dx = gradient_target(x, leaf + "/in", rows.count, width);
+    Operands sources = {saved(x)};
+    if (has_gain) sources.push_back({gain.tensor, 0});
+    sources.push_back(stats.at);
+    sources.push_back(gradient(y));
+    Operands targets = {dx.at};
     if (gain.gradient >= 0) targets.push_back({gain.gradient, 0});
     if (shift.gradient >= 0) targets.push_back({shift.gradient, 0});
-    emit_backward(leaf, Part::kNorm,
-                  rms ? OpSpec(RmsNormBackward{rms_spec, accumulate, accumulate_weights}) : OpSpec(LayerNormBackward{layer_spec, accumulate, accumulate_weights}),
-                  sources, targets);
+    if (rms)
+      emit_backward(leaf, Part::kNorm, RmsNormBackward{rms_spec, dx.accumulate, accumulate_weights}, sources, targets);
+    else
+      emit_backward(leaf, Part::kNorm, LayerNormBackward{layer_spec, dx.accumulate, accumulate_weights}, sources, targets);
   });
   return y;
 }
 
-Value Tape::linear(const std::string& leaf, const Value& x, const Linear& spec) {
+Value Tape::norm_in_place(const Name& leaf, const Value& x, Rows rows, const InPlaceNorm& part) {
+  const std::int64_t gain_rows = part.gains;
+  const Weight gain = gain_rows > 0 ? weight(leaf + "/gain", gain_rows, part.width, base_trainable()) : Weight{};
+  Value y = x;
+  y.needs_grad = training() && (x.needs_grad || gain.gradient >= 0);
+  RmsNorm spec{rows, part.width, part.groups, training(), act()};
+  spec.gains = gain_rows;
+  spec.stride = part.stride;
+  spec.offset = part.offset;
+  Operands inputs = {x.at};
+  if (gain_rows > 0) inputs.push_back({gain.tensor, 0});
+  Operands outputs = {x.at};
+  Value stats, before;
+  if (training()) {
+    stats = activation(leaf + "/stats", rows.count * part.groups, 1, DType::kF32, false);
+    before = activation(leaf + "/in", rows.count, part.groups * part.width, act(), false);
+    outputs.push_back(stats.at);
+    outputs.push_back(before.at);
+  }
+  emit(leaf, Part::kNorm, spec, inputs, outputs);
+  if (!y.needs_grad) return y;
+  record([=, this] {
+    if (!has_gradient(y)) return;
+    const Operand d = gradient(y);
+    Operands sources = {before.at};
+    if (gain_rows > 0) sources.push_back({gain.tensor, 0});
+    sources.push_back(stats.at);
+    sources.push_back(d);
+    Operands targets = {d};
+    if (gain.gradient >= 0) targets.push_back({gain.gradient, 0});
+    emit_backward(leaf, Part::kNorm, RmsNormBackward{spec, false, accumulate_weights}, sources, targets);
+  });
+  return y;
+}
+
+Value Tape::linear(const Name& leaf, const Value& x, const Linear& spec) {
   const bool grouped = spec.experts > 1;
-  const Weight w = spec.tied ? *spec.tied : weight(leaf + "/weight", spec.experts * spec.in, spec.out, base_trainable());
-  const Weight b = spec.bias ? weight(leaf + "/bias", spec.experts, spec.out, base_trainable()) : Weight{};
-  const Value y = activation(leaf, out_.at(x.at.tensor).rows, spec.out, spec.result, x.needs_grad || w.gradient >= 0);
+  const bool trainable = spec.adapter || (base_trainable() && !spec.frozen);
+  const Weight w = spec.given ? *spec.given : weight(leaf + "/weight", spec.experts * spec.batch * spec.in, spec.out, trainable);
+  const Weight b = spec.given_bias ? *spec.given_bias : spec.bias ? weight(leaf + "/bias", spec.experts, spec.batch * spec.out, trainable) : Weight{};
+  const std::int64_t in_width = spec.in_stride ? spec.in_stride : spec.batch * spec.in;
+  Value y = spec.into ? *spec.into : activation(leaf, spec.rows.count, spec.batch * spec.out, spec.result, false);
+  y.needs_grad = training() && (y.needs_grad || x.needs_grad || w.gradient >= 0 || b.gradient >= 0);
   Gemm gemm;
   gemm.rows = spec.rows;
   gemm.in = spec.in;
   gemm.out = spec.out;
   gemm.bias = spec.bias;
-  gemm.transposed = spec.tied != nullptr;
+  gemm.transposed = spec.transposed;
+  gemm.accumulate = spec.into != nullptr;
   gemm.experts = spec.experts;
   gemm.tokens = spec.tokens;
   gemm.picks = spec.picks;
+  gemm.capacity = spec.capacity;
   gemm.act = act();
   gemm.weight = act();
   gemm.result = spec.result;
-  std::vector<Operand> inputs = {x.at, {w.tensor, 0}};
+  gemm.batch = spec.batch;
+  gemm.batch_stride = spec.batch_stride;
+  gemm.in_stride = spec.in_stride;
+  gemm.out_stride = spec.out_stride;
+  gemm.out_offset = spec.out_offset;
+  Operands inputs = {x.at, {w.tensor, 0}};
   if (spec.bias) inputs.push_back({b.tensor, 0});
   if (grouped) inputs.push_back(spec.offsets);
   emit(leaf, spec.part, gemm, inputs, {y.at});
-  if (!y.needs_grad) return y;
+  if (!training() || (!x.needs_grad && w.gradient < 0)) return y;
+  const Part part = spec.part;
+  const Operand offsets = spec.offsets;
+  const bool later = spec.later_gradient;
   record([=, this] {
+    if (!has_gradient(y)) return;
     const Operand dy = gradient(y);
     if (w.gradient >= 0) {
       Gemm dw = gemm;
       dw.role = GemmRole::kWeightGradient;
-      dw.accumulate = accumulate_weights;
+      dw.accumulate = later || accumulate_weights;
       dw.result = scenario_.grad_dtype;
-      std::vector<Operand> sources = {saved(x), dy};
-      if (grouped) sources.push_back(spec.offsets);
-      std::vector<Operand> targets = {{w.gradient, 0}};
+      Operands sources = {saved(x), dy};
+      if (grouped) sources.push_back(offsets);
+      Operands targets = {{w.gradient, 0}};
       if (b.gradient >= 0) targets.push_back({b.gradient, 0});
-      emit_backward(leaf + "/dw", spec.part, dw, sources, targets);
+      emit_backward(leaf + "/dw", part, dw, sources, targets);
     }
     if (x.needs_grad) {
-      const auto [target, accumulate] = gradient_target(x, leaf + "/in");
+      const Target dx_target = gradient_target(x, leaf + "/in", gemm.rows.count, in_width);
       Gemm dx = gemm;
       dx.role = GemmRole::kInputGradient;
       dx.bias = false;
-      dx.accumulate = accumulate;
+      dx.accumulate = dx_target.accumulate;
       dx.result = act();
-      std::vector<Operand> sources = {dy, {w.tensor, 0}};
-      if (grouped) sources.push_back(spec.offsets);
-      emit_backward(leaf + "/dx", spec.part, dx, sources, {target});
+      Operands sources = {dy, {w.tensor, 0}};
+      if (grouped) sources.push_back(offsets);
+      emit_backward(leaf + "/dx", part, dx, sources, {dx_target.at});
     }
   });
   return y;
 }
 
-Value Tape::activation_op(const std::string& leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part) {
+void Tape::adapt(std::string_view target, const Name& leaf, const Value& x, Value& y, Linear spec, std::int64_t out_offset, std::int64_t out_stride) {
+  if (!network_.lora) return;
+  const Lora& lora = *network_.lora;
+  if (std::find(lora.targets.begin(), lora.targets.end(), target) == lora.targets.end()) return;
+  const std::int64_t out = spec.out;
+  spec.adapter = true;
+  spec.bias = false;
+  spec.part = Part::kAdapter;
+  spec.out = lora.rank;
+  spec.result = act();
+  const Value low = linear(leaf + "/lora_a", x, spec);
+  spec.in = lora.rank;
+  spec.out = out;
+  spec.in_stride = 0;
+  const Value base = y;
+  spec.into = &base;
+  spec.out_offset = out_offset;
+  spec.out_stride = out_stride;
+  y = linear(leaf + "/lora_b", low, spec);
+}
+
+Value Tape::activation_op(const Name& leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part) {
   const bool gated = up != nullptr;
   const Value second = gated ? *up : Value{};
-  const Value y = activation(leaf, out_.at(x.at.tensor).rows, width, act(), x.needs_grad);
+  const Value y = activation(leaf, rows.count, width, act(), x.needs_grad || second.needs_grad);
   const Activation spec{rows, width, kind, gated, act()};
-  emit(leaf, part, spec, gated ? std::vector<Operand>{x.at, second.at} : std::vector<Operand>{x.at}, {y.at});
-  if (!x.needs_grad && !(gated && second.needs_grad)) return y;
+  Operands inputs = {x.at};
+  if (gated) inputs.push_back(second.at);
+  emit(leaf, part, spec, inputs, {y.at});
+  if (!y.needs_grad) return y;
   record([=, this] {
+    if (!has_gradient(y)) return;
     const Operand dy = gradient(y);
-    std::vector<Operand> sources = {x.at};
-    std::vector<Operand> targets = {gradient_target(x, leaf + "/in").first};
+    Operands sources = {x.at};
+    Operands targets = {gradient_target(x, leaf + "/in", rows.count, width).at};
     if (gated) {
       sources.push_back(second.at);
-      targets.push_back(gradient_target(second, leaf + "/up").first);
+      targets.push_back(gradient_target(second, leaf + "/up", rows.count, width).at);
     }
     sources.push_back(dy);
     emit_backward(leaf, part, ActivationBackward{spec}, sources, targets);
@@ -171,14 +265,9 @@ Value Tape::activation_op(const std::string& leaf, const Value& x, const Value* 
   return y;
 }
 
-Value Tape::add(const std::string& leaf, const Value& a, const Value& b, Rows rows, Operand* into) {
-  const std::int64_t width = out_.at(a.at.tensor).cols;
-  Value y;
-  if (into) {
-    y = Value{*into, a.needs_grad || b.needs_grad};
-  } else {
-    y = activation(leaf, out_.at(a.at.tensor).rows, width, act(), a.needs_grad || b.needs_grad);
-  }
+Value Tape::add(const Name& leaf, const Value& a, const Value& b, Rows rows, std::int64_t width, const Operand* into) {
+  const bool needs_grad = a.needs_grad || b.needs_grad;
+  const Value y = into ? Value{*into, needs_grad} : activation(leaf, rows.count, width, act(), needs_grad);
   const AddResidual spec{rows, width, act()};
   emit(leaf, Part::kResidual, spec, {a.at, b.at}, {y.at});
   record([=, this] {

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "lib/workload.hpp"
+#include "models/names.hpp"
 #include "models/network.hpp"
+#include "models/output.hpp"
 #include "models/scenario.hpp"
 
 namespace fathom {
@@ -32,61 +34,93 @@ struct Weight {
 
 class Tape {
  public:
-  Tape(WorkloadBuilder& out, const Network& network, const Scenario& scenario) : out_(out), network_(network), scenario_(scenario) {}
+  Tape(Output& out, const Network& network, const Scenario& scenario) : out_(out), network_(network), scenario_(scenario) {}
 
-  WorkloadBuilder& out() { return out_; }
+  Output& out() { return out_; }
   const Network& network() const { return network_; }
   const Scenario& scenario() const { return scenario_; }
   bool training() const { return scenario_.phase == Phase::kTrain; }
   DType act() const { return scenario_.dtype; }
 
   // Weights are memoised by name within one block kind, so that forward, recomputation and backward name the same tensor.
-  Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols, bool trainable);
+  Weight weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable);
   const std::vector<Weight>& weights() const { return weights_; }
+  u128 trained_parameters() const { return trained_; }
   void set_weight_scope(Scope scope) { weight_scope_ = scope; }
 
-  // A new activation of this block (one instance per layer).
-  Value activation(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad);
-  Value index(const std::string& name, std::int64_t rows);
+  // A new tensor of this block (activations and indices: one instance per layer).
+  Value activation(const Name& name, std::int64_t rows, std::int64_t cols, DType dtype, bool needs_grad);
+  Value index(const Name& name, std::int64_t rows);
+  Operand tensor(const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype);
 
-  OpId emit(const std::string& leaf, Part part, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs);
-  OpId emit_backward(const std::string& leaf, Part part, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs);
+  template <class Spec>
+  void emit(const Name& leaf, Part part, const Spec& spec, const Operands& inputs, const Operands& outputs) {
+    out_.op(leaf, part_of(part), pass_, spec, inputs, outputs);
+  }
+  template <class Spec>
+  void emit_backward(const Name& leaf, Part part, const Spec& spec, const Operands& inputs, const Operands& outputs) {
+    out_.op(leaf, part_of(part), Pass::kBackward, spec, inputs, outputs);
+  }
 
   // Recording of backward closures.
-  void record(std::function<void()> backward) {
-    if (training()) closures_.push_back(std::move(backward));
+  template <class Backward>
+  void record(Backward&& backward) {
+    if (training()) closures_.push_back(std::forward<Backward>(backward));
   }
   // Selective recomputation: emitted at the head of the backward block; substitute() makes later closures read the repeated tensor.
-  void record_recompute(std::function<void()> emission) {
-    if (training()) recomputations_.push_back(std::move(emission));
+  template <class Emission>
+  void record_recompute(Emission&& emission) {
+    if (training()) recomputations_.push_back(std::forward<Emission>(emission));
   }
-  void substitute(const Value& value, const Value& again) { substitutes_[key(value.at)] = again.at; }
+  void substitute(const Value& value, const Value& again) { substitutes_.set(value.at, again.at); }
   Operand saved(const Value& value) const;
 
   // Runs the closures, last first, on a fresh set of gradients: `seed` is the gradient of `result`. Can be played again for another variant.
   void play_backward(const Value& result, Operand seed);
   void forget() { closures_.clear(), recomputations_.clear(); }
+  // What was recorded since a mark: recomputation records it again without emitting the ops (a router's scores are replayed).
+  size_t mark() const { return closures_.size(); }
+  std::vector<std::function<void()>> recorded_since(size_t mark) const {
+    return {closures_.begin() + static_cast<std::ptrdiff_t>(mark), closures_.end()};
+  }
   void set_pass(Pass pass) { pass_ = pass; }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  // All ops of this tape are reported under one part (multi-token prediction).
+  void set_part(Part part) { part_ = part; }
   // Block kinds that serve one weight set (recursion with another capacity per pass) name their weights in one pool.
   using WeightPool = std::map<std::string, Weight>;
   void set_weight_pool(std::shared_ptr<WeightPool> pool) { pool_ = std::move(pool); }
   // The first contribution to this value's gradient goes to `target` instead of a new tensor.
-  void assign_target(const Value& value, Operand target) { targets_[key(value.at)] = target; }
+  void assign_target(const Value& value, Operand target) { targets_.set(value.at, target); }
   bool base_trainable() const { return !network_.lora; }
   Pass pass() const { return pass_; }
   bool accumulate_weights = false;  // weight gradients add to what is there (shared weights, gradient accumulation)
 
   // Gradients by value.
-  bool has_gradient(const Value& value) const { return gradients_.count(key(value.at)) != 0; }
+  bool has_gradient(const Value& value) const { return gradients_.find(value.at) != nullptr; }
   Operand gradient(const Value& value) const;  // must exist
-  void set_gradient(const Value& value, Operand gradient) { gradients_[key(value.at)] = gradient; }
+  void set_gradient(const Value& value, Operand gradient) { gradients_.set(value.at, gradient); }
   // Where to write this value's gradient, and whether a contribution is already there.
-  std::pair<Operand, bool> gradient_target(const Value& value, const std::string& name);
+  struct Target {
+    Operand at;
+    bool accumulate = false;
+  };
+  Target gradient_target(const Value& value, const Name& name, std::int64_t rows, std::int64_t cols);
 
   // ---- emission helpers; all values are row-major [rows, cols] ----
-  Value norm(const std::string& leaf, const Value& x, Rows rows, std::int64_t width, std::int64_t groups = 1);
-  // y = x W (+ b); `tied` uses the given weight stored [out, in].
+  // The network's norm over whole rows of `width`.
+  Value norm(const Name& leaf, const Value& x, Rows rows, std::int64_t width, const Operand* into = nullptr);
+  // RMS norms in place on a part of the rows of x (query and key norms, the latent of latent attention).
+  struct InPlaceNorm {
+    std::int64_t width = 0;
+    std::int64_t groups = 1;
+    std::int64_t gains = 1;
+    std::int64_t stride = 0;
+    std::int64_t offset = 0;
+  };
+  Value norm_in_place(const Name& leaf, const Value& x, Rows rows, const InPlaceNorm& part);
+
+  // y = x W (+ b).
   struct Linear {
     Rows rows;
     std::int64_t in = 0;
@@ -94,33 +128,71 @@ class Tape {
     bool bias = false;
     DType result = DType::kF32;
     Part part = Part::kProjection;
-    const Weight* tied = nullptr;
+    const Weight* given = nullptr;  // instead of a weight of this tape (head)
+    const Weight* given_bias = nullptr;
+    bool transposed = false;        // given, stored [out, in] (tied head)
+    bool later_gradient = false;    // given, and another op always writes its gradient first
     std::int64_t experts = 1;
     std::int64_t tokens = 0;
     std::int64_t picks = 0;
-    Operand offsets = {};  // grouped only
+    std::int64_t capacity = 0;
+    Operand offsets = {};           // grouped only
+    std::int64_t in_stride = 0;     // as in Gemm
+    std::int64_t batch = 1;
+    std::int64_t batch_stride = 0;
+    const Value* into = nullptr;    // adds to columns out_offset .. of this tensor instead of making one
+    std::int64_t out_offset = 0;
+    std::int64_t out_stride = 0;
+    bool adapter = false;           // trained although the base is frozen
+    bool frozen = false;            // not trained although the base is
   };
-  Value linear(const std::string& leaf, const Value& x, const Linear& spec);
-  Value activation_op(const std::string& leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part);
-  Value add(const std::string& leaf, const Value& a, const Value& b, Rows rows, Operand* into = nullptr);
+  Value linear(const Name& leaf, const Value& x, const Linear& spec);
+  // Low-rank adapter on columns out_offset .. out_offset + spec.out of y = x W, where the network has one on `target`: y += (x A) B.
+  void adapt(std::string_view target, const Name& leaf, const Value& x, Value& y, Linear spec, std::int64_t out_offset, std::int64_t out_stride);
+  Value activation_op(const Name& leaf, const Value& x, const Value* up, Rows rows, std::int64_t width, ActivationKind kind, Part part);
+  Value add(const Name& leaf, const Value& a, const Value& b, Rows rows, std::int64_t width, const Operand* into = nullptr);
 
  private:
-  static std::pair<TensorId, int> key(const Operand& at) { return {at.tensor, at.layer_offset}; }
+  // A map of a handful of operands.
+  class OperandMap {
+   public:
+    const Operand* find(const Operand& at) const {
+      for (const auto& [key, value] : items_)
+        if (key.tensor == at.tensor && key.layer_offset == at.layer_offset) return &value;
+      return nullptr;
+    }
+    void set(const Operand& at, const Operand& value) {
+      for (auto& [key, held] : items_)
+        if (key.tensor == at.tensor && key.layer_offset == at.layer_offset) {
+          held = value;
+          return;
+        }
+      items_.push_back({at, value});
+    }
+    void clear() { items_.clear(); }
 
-  WorkloadBuilder& out_;
+   private:
+    std::vector<std::pair<Operand, Operand>> items_;
+  };
+
+  Part part_of(Part part) const { return part_ ? *part_ : part; }
+
+  Output& out_;
   const Network& network_;
   const Scenario& scenario_;
   Pass pass_ = Pass::kForward;
   std::string prefix_;
+  std::optional<Part> part_;
   Scope weight_scope_ = Scope::kWeights;
   std::vector<std::function<void()>> closures_;
   std::vector<std::function<void()>> recomputations_;
-  std::map<std::pair<TensorId, int>, Operand> substitutes_;
+  OperandMap substitutes_;
   std::map<std::string, Weight> by_name_;
   std::shared_ptr<WeightPool> pool_;
   std::vector<Weight> weights_;
-  std::map<std::pair<TensorId, int>, Operand> gradients_;
-  std::map<std::pair<TensorId, int>, Operand> targets_;
+  u128 trained_ = 0;
+  OperandMap gradients_;
+  OperandMap targets_;
 };
 
 }  // namespace fathom

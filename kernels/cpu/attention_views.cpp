@@ -78,6 +78,8 @@ void note_pairs(const fathom::Attention& op, const std::int32_t* positions, cons
 }  // namespace
 
 Support attention_supported(const fathom::Attention& op) {
+  if (op.apart) return {false, "attention with keys of other rows than the queries' has no CPU kernel yet"};
+  if (op.sinks) return {false, "attention sinks have no CPU kernel yet"};
   if (op.cached) return cached_attention_supported(op);
   if (op.shared_kv) return {false, "absorbed latent attention has no CPU kernel yet"};
   if (op.act == DType::kBF16) {

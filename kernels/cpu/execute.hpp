@@ -46,6 +46,8 @@ void run_op(const fathom::ExpertSelectBackward& op, const OpCall& call);
 void run_op(const fathom::ExpertCombineBackward& op, const OpCall& call);
 void run_op(const fathom::ExpertDispatchBackward& op, const OpCall& call);
 void run_op(const fathom::EmbeddingBackward& op, const OpCall& call);
+void run_op(const fathom::LatentHeads& op, const OpCall& call);
+void run_op(const fathom::LatentHeadsBackward& op, const OpCall& call);
 void run_op(const fathom::GradientNorm& op, const OpCall& call);
 void run_op(const fathom::AdamW& op, const OpCall& call);
 

@@ -68,12 +68,15 @@ void run_op(const fathom::ActivationBackward& op, const OpCall& call) {
 void run_op(const fathom::ScatterAddBackward& op, const OpCall& call) {
   const fathom::ScatterAddRows& f = op.forward;
   const std::int64_t n = call.rows();
+  if (f.gate.kind == fathom::GateKind::kNone) {  // df = dy[indices]; no score, no score gradient
+    gather_rows({f.act, n, f.width}, call.in(0).data, call.in(2).as<std::int32_t>(), call.out(0).data, call.threads);
+    return;
+  }
   float* gate = reinterpret_cast<float*>(call.scratch);
   float* derivative = gate + n;
   float* compact = derivative + n;
   const std::int32_t* indices = call.in(2).as<std::int32_t>();
   gate_values(kernel_gate(f.gate), call.in(3).as<float>(), indices, n, gate, derivative);
-  if (f.gate.kind == fathom::GateKind::kNone) std::fill(derivative, derivative + n, 0.0f);  // no gate, no score gradient
   scatter_add_rows_backward({f.act, n, f.width}, call.in(0).data, call.in(1).data, gate, derivative, indices, call.out(0).data, compact, call.threads);
   float* dscores = call.out(1).as<float>();
   for (std::int64_t i = 0; i < n; ++i) dscores[indices[i]] = (op.accumulate ? dscores[indices[i]] : 0.0f) + compact[i];
@@ -84,8 +87,28 @@ void run_op(const fathom::GatherBackward& op, const OpCall& call) {
 }
 
 void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
-  // inputs: y, xg, w, dscores, indices; outputs: dw[, db], dx.
+  // inputs: y, xg, w, dscores, indices[, scores]; outputs: dw[, db], dx. Plain: inputs x, w, dscores.
   const fathom::RouterScore& f = op.forward;
+  const bool has_dw = call.execution.workload().tensors()[static_cast<size_t>(call.out(0).at.tensor)].role == Role::kGradient;
+  if (op.plain) {
+    const float* d = call.in(2).as<float>();
+    float* sums = reinterpret_cast<float*>(call.scratch);
+    if (has_dw) {
+      const OperandView& dw = call.out(0);
+      column_sums(f.act, call.in(0).data, d, f.rows.count, f.width, dw.dtype, dw.data, op.accumulate, sums, call.threads);
+      if (f.bias) {
+        const OperandView& db = call.out(1);
+        const float before = op.accumulate ? load_values(db.data, db.dtype, 1)[0] : 0.0f;
+        const float value = static_cast<float>(before + sum_in_order(d, f.rows.count));
+        store_values({&value, 1}, db.dtype, db.data);
+      }
+    }
+    if (op.input_rows.count == 0) return;
+    const OperandView& dx = call.bound.out.back();
+    std::memset(dx.data, 0, static_cast<size_t>(f.rows.count * f.width * dtype_bytes(dx.dtype)));
+    router_input_gradient(f.act, d, call.in(1).data, nullptr, dx.data, f.rows.count, f.width, call.threads);
+    return;
+  }
   const bool all_weight_rows = op.weight_rows.count == f.rows.count;
   const bool all_input_rows = op.input_rows.count == f.rows.count;
   const std::int64_t selected = call.in(1).rows;
@@ -96,13 +119,13 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
   float* workspace = compact + f.rows.count;
   for (std::int64_t i = 0; i < selected; ++i) compact[i] = dscores[indices[i]];
   const OperandView& dw = call.out(0);
-  column_sums(f.act, call.in(1).data, compact, selected, f.width, dw.dtype, dw.data, op.accumulate, workspace, call.threads);
-  if (all_weight_rows) {
+  if (has_dw) column_sums(f.act, call.in(1).data, compact, selected, f.width, dw.dtype, dw.data, op.accumulate, workspace, call.threads);
+  if (has_dw && all_weight_rows) {
     std::memcpy(bypass, dscores, static_cast<size_t>(f.rows.count) * sizeof(float));
     for (std::int64_t i = 0; i < selected; ++i) bypass[indices[i]] = 0.0f;
     column_sums(f.act, call.in(0).data, bypass, f.rows.count, f.width, dw.dtype, dw.data, true, workspace, call.threads);
   }
-  if (f.bias) {
+  if (has_dw && f.bias) {
     const double sum = sum_in_order(all_weight_rows ? dscores : compact, all_weight_rows ? f.rows.count : selected);
     const OperandView& db = call.out(1);
     const bool narrow = db.dtype == DType::kBF16;
@@ -110,6 +133,7 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
     const float value = static_cast<float>(before + sum);
     store_values({&value, 1}, db.dtype, db.data);
   }
+  if (op.input_rows.count == 0) return;
   const OperandView& dx = call.bound.out.back();
   if (op.detached_lambda > 0) {
     // Selected rows have the target 1; what the detached loss added to their dr does not reach the stream.
@@ -124,6 +148,7 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
     router_input_gradient(f.act, compact, call.in(2).data, indices, dx.data, selected, f.width, call.threads);
 }
 
+void run_op(const fathom::LatentHeadsBackward&, const OpCall&) { throw_internal("latent attention has no CPU kernel"); }
 void run_op(const fathom::ExpertSelectBackward&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
 void run_op(const fathom::ExpertCombineBackward&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
 void run_op(const fathom::ExpertDispatchBackward&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }

@@ -173,12 +173,16 @@ void run_op(const fathom::ScatterAddRows& op, const OpCall& call) {
     const std::int64_t elements = call.in(0).rows * call.in(0).cols;
     scaled_copy(op.act, call.in(0).data, 1.0f, call.out(0).data, elements, call.threads);
   }
-  float* gate = reinterpret_cast<float*>(call.scratch);
+  float* gate = nullptr;
   const std::int32_t* indices = call.in(2).as<std::int32_t>();
-  gate_values(kernel_gate(op.gate), call.in(3).as<float>(), indices, call.rows(), gate, nullptr);
+  if (op.gate.kind != fathom::GateKind::kNone) {
+    gate = reinterpret_cast<float*>(call.scratch);
+    gate_values(kernel_gate(op.gate), call.in(3).as<float>(), indices, call.rows(), gate, nullptr);
+  }
   scatter_add_rows({op.act, call.rows(), op.width}, call.in(1).data, gate, indices, call.out(0).data, call.threads);
 }
 
+void run_op(const fathom::LatentHeads&, const OpCall&) { throw_internal("latent attention has no CPU kernel"); }
 void run_op(const fathom::ExpertSelect&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
 void run_op(const fathom::ExpertDispatch&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
 void run_op(const fathom::ExpertCombine&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }

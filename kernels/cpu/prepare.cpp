@@ -103,14 +103,39 @@ const Op* attention_of(const Workload& workload, const Op& append) {
   return nullptr;
 }
 
+// Plain norms: whole rows, out of place, one gain.
+Support norm_supported(bool plain) {
+  if (!plain) return {false, "norms on parts of rows, or without a gain, have no CPU kernel yet"};
+  return {};
+}
+
 }  // namespace
 
 Support supported(const OpSpec& spec) {
   return std::visit(overloaded{
                         [](const fathom::Gemm& op) -> Support {
                           if (op.experts > 1) return {false, "grouped products have no CPU kernel yet"};
+                          if (op.batch > 1 || op.in_stride > 0 || op.out_stride > 0) return {false, "products on parts of rows have no CPU kernel yet"};
                           return {};
                         },
+                        [](const fathom::RmsNorm& op) -> Support { return norm_supported(op.stride == 0 && op.gains == 1); },
+                        [](const fathom::RmsNormBackward& op) -> Support { return norm_supported(op.forward.stride == 0 && op.forward.gains == 1); },
+                        [](const fathom::LayerNorm& op) -> Support { return norm_supported(op.gain); },
+                        [](const fathom::LayerNormBackward& op) -> Support { return norm_supported(op.forward.gain); },
+                        [](const fathom::Rope& op) -> Support {
+                          if (op.offset > 0) return {false, "rotating the end of a head has no CPU kernel yet"};
+                          return {};
+                        },
+                        [](const fathom::Select& op) -> Support {
+                          if (op.rest) return {false, "bypass adapters have no CPU kernel yet"};
+                          return {};
+                        },
+                        [](const fathom::ScatterAddRows& op) -> Support {
+                          if (op.replace) return {false, "gates on whole rows have no CPU kernel yet"};
+                          return {};
+                        },
+                        [](const fathom::LatentHeads&) -> Support { return {false, "latent attention has no CPU kernel yet"}; },
+                        [](const fathom::LatentHeadsBackward&) -> Support { return {false, "latent attention has no CPU kernel yet"}; },
                         [](const fathom::Attention& op) -> Support { return attention_supported(op); },
                         [](const fathom::AttentionBackward& op) -> Support { return attention_supported(op.forward); },
                         [](const fathom::ExpertSelect&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },

@@ -145,6 +145,8 @@ class Runner {
     router_score_backward(op.forward.rows.count, a);
   }
 
+  void operator()(const LatentHeads&) { throw_internal("latent attention has no reference kernel"); }
+  void operator()(const LatentHeadsBackward&) { throw_internal("latent attention has no reference kernel"); }
   void operator()(const ExpertSelect& op) {
     const Matrix<T> weights = out(1);
     expert_select(experts(op), in(0), call_.bound.out[0].rows, call_.bound.out[0].as<std::int32_t>(), weights.data, call_.bound.out[2].as<std::int32_t>());

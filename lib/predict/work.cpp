@@ -33,6 +33,8 @@ struct ClassOf {
   OpClass operator()(const GatherRows&) const { return OpClass::kGather; }
   OpClass operator()(const ExpertDispatch&) const { return OpClass::kGather; }
   OpClass operator()(const ExpertCombineBackward&) const { return OpClass::kGather; }
+  OpClass operator()(const LatentHeads&) const { return OpClass::kGather; }
+  OpClass operator()(const LatentHeadsBackward&) const { return OpClass::kGather; }
   OpClass operator()(const ScatterAddBackward&) const { return OpClass::kGather; }
   OpClass operator()(const ScatterAddRows&) const { return OpClass::kScatter; }
   OpClass operator()(const GatherBackward&) const { return OpClass::kScatter; }
@@ -90,6 +92,8 @@ struct Details {
   void operator()(const Embedding& op) const { stream(op.act, Access::kGather); }
   void operator()(const GatherRows& op) const { stream(op.act, Access::kGather); }
   void operator()(const ExpertDispatch& op) const { stream(op.act, Access::kGather); }
+  void operator()(const LatentHeads& op) const { stream(op.act); }
+  void operator()(const LatentHeadsBackward& op) const { stream(op.forward.act); }
   void operator()(const ExpertCombine& op) const { stream(op.act, Access::kGather); }
   void operator()(const Rope& op) const { stream(op.act, Access::kUpdate); }
   void operator()(const ScatterAddRows& op) const { stream(op.act, Access::kUpdate); }

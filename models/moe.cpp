@@ -1,0 +1,153 @@
+// Mixture of experts in place of the MLP, integrated MoDE included (SPEC_COUNT 4, SPEC_MOD 8).
+//
+//   router h -> E + E0, select k per token, dispatch to rows sorted by expert, grouped products, combine (+ shared experts)
+// Declared rows are all assignments (or all slots under a capacity); no-op picks and dropped tokens are in the expectation.
+#include <cmath>
+
+#include "lib/error.hpp"
+#include "models/block.hpp"
+
+namespace fathom {
+namespace {
+
+// E[min(n, slots)] for n ~ Binomial(trials, p).
+double expected_min(std::int64_t trials, double p, std::int64_t slots) {
+  if (slots >= trials || p <= 0) return static_cast<double>(trials) * p;
+  if (p >= 1) return static_cast<double>(slots);
+  const double n = static_cast<double>(trials);
+  double below = 0, sum = 0;  // P(n < slots), E[n; n < slots]
+  for (std::int64_t j = 0; j < slots; ++j) {
+    const double k = static_cast<double>(j);
+    const double mass = std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) + k * std::log(p) + (n - k) * std::log1p(-p));
+    below += mass;
+    sum += k * mass;
+  }
+  return sum + static_cast<double>(slots) * (1 - below);
+}
+
+// An expectation as a fraction: exact to a part in 2^30.
+Fraction near(double value) {
+  constexpr std::int64_t kDenominator = std::int64_t{1} << 30;
+  return make_fraction(std::llround(std::min(1.0, std::max(0.0, value)) * kDenominator), kDenominator);
+}
+
+Fraction times(const Fraction& a, const Fraction& b) {
+  std::int64_t num = 0, den = 0;
+  if (__builtin_mul_overflow(a.num, b.num, &num) || __builtin_mul_overflow(a.den, b.den, &den)) return near(a.value() * b.value());
+  return make_fraction(num, den);
+}
+
+}  // namespace
+
+Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::int64_t* capacity) const {
+  const std::int64_t tokens = stream.rows.count;
+  const std::int64_t per_token = std::min(e.picks, e.experts);
+  const Fraction taken = times(stream.rows.probability, make_fraction(e.noop_share.den - e.noop_share.num, e.noop_share.den));
+  Rows rows;
+  *capacity = 0;
+  if (e.capacity) {
+    std::int64_t den = 0;
+    if (__builtin_mul_overflow(e.capacity->den, e.experts, &den)) refuse("the capacity factor's denominator is too large", "expert_capacity");
+    // No expert has less than one slot, else a decode step would drop every token.
+    const std::int64_t slots = std::max<std::int64_t>(1, std::min(tokens, make_fraction(e.capacity->num, den).of(tokens * e.picks, e.capacity_rounding)));
+    *capacity = slots;
+    rows.count = e.experts * slots;
+    const double chance = static_cast<double>(per_token) / static_cast<double>(e.experts) * taken.value();
+    rows.probability = near(expected_min(tokens, chance, slots) / static_cast<double>(slots));
+  } else {
+    rows.count = tokens * per_token;
+    rows.probability = taken;
+    rows.each = per_token;
+  }
+  if (rows.routed()) rows.source = RowSource::kAssigned;
+  return rows;
+}
+
+Value BlockEmitter::moe(const Value& x, const Stream& stream) {
+  const MoeConfig& e = *config_.mlp->moe;
+  const std::int64_t tokens = stream.rows.count;
+  std::int64_t capacity = 0;
+  const Rows rows = assignments(e, stream, &capacity);
+
+  Tape::Linear router{stream.rows, width(), e.experts + e.noops, e.router_bias, DType::kF32};
+  router.part = Part::kRouter;
+  const Value logits = tape_.linear("moe/router", x, router);
+  ExpertSelect select{stream.rows, e.experts, e.noops, e.picks, e.sigmoid, capacity, e.correction_bias};
+  Operands select_inputs = {logits.at};
+  const bool e_correction = e.correction_bias;
+  Operand correction;
+  if (e_correction) select_inputs.push_back(correction = {tape_.weight("moe/correction", 1, e.experts, false).tensor, 0});
+  const Value permutation = tape_.index("moe/permutation", rows.count);
+  const Value offsets = tape_.index("moe/offsets", e.experts + 1);
+  const Value weights = tape_.activation("moe/weights", rows.count, 1, DType::kF32, logits.needs_grad);
+  tape_.emit("moe/select", Part::kRouting, select, select_inputs, {permutation.at, weights.at, offsets.at});
+  tape_.record([=, this] {
+    if (!logits.needs_grad || !tape_.has_gradient(weights)) return;
+    const Operand dlogits = tape_.gradient_target(logits, "moe/router/out", tokens, e.experts + e.noops).at;
+    Operands sources = {logits.at, permutation.at, offsets.at, tape_.gradient(weights)};
+    if (e_correction) sources.push_back(correction);
+    tape_.emit_backward("moe/select", Part::kRouting, ExpertSelectBackward{select}, sources, {dlogits});
+  });
+
+  const ExpertDispatch dispatch{rows, width(), tape_.act()};
+  const Value sorted = tape_.activation("moe/dispatch", rows.count, width(), tape_.act(), x.needs_grad);
+  tape_.emit("moe/dispatch", Part::kRouting, dispatch, {x.at, permutation.at}, {sorted.at});
+  tape_.record([=, this] {
+    if (!x.needs_grad || !tape_.has_gradient(sorted)) return;
+    const Tape::Target dx = tape_.gradient_target(x, "moe/in", tokens, width());
+    tape_.emit_backward("moe/dispatch", Part::kRouting, ExpertDispatchBackward{dispatch, tokens, dx.accumulate}, {tape_.gradient(sorted), permutation.at}, {dx.at});
+  });
+
+  Tape::Linear grouped;
+  grouped.rows = rows;
+  grouped.part = Part::kExperts;
+  grouped.experts = e.experts;
+  grouped.tokens = tokens;
+  grouped.picks = std::min(e.picks, e.experts);
+  grouped.capacity = capacity;
+  grouped.offsets = offsets.at;
+  const Value out = ffn("moe/gate", "moe/up", "moe/act", "moe/down", sorted, grouped, e.width, true);
+
+  Value shared, gate;
+  const bool has_shared = e.shared > 0;
+  if (has_shared) {
+    Tape::Linear dense;
+    dense.rows = stream.rows;
+    dense.part = Part::kExperts;
+    shared = ffn("moe/shared/gate", "moe/shared/up", "moe/shared/act", "moe/shared/down", x, dense, e.shared * e.shared_width, false);
+    if (e.shared_gate) {
+      Tape::Linear one{stream.rows, width(), 1, false, DType::kF32};
+      one.part = Part::kRouter;
+      gate = tape_.linear("moe/shared/score", x, one);
+    }
+  }
+  ExpertCombine combine{rows, tokens, width(), has_shared, tape_.act(), e.shared_gate};
+  Operands inputs = {out.at, permutation.at, weights.at};
+  if (has_shared) inputs.push_back(shared.at);
+  if (e.shared_gate) inputs.push_back(gate.at);
+  const Value y = tape_.activation("moe/combine", tokens, width(), tape_.act(), out.needs_grad || shared.needs_grad || weights.needs_grad);
+  tape_.emit("moe/combine", Part::kRouting, combine, inputs, {y.at});
+  tape_.record([=, this] {
+    if (!tape_.has_gradient(y)) return;
+    const Operand dy = tape_.gradient(y);
+    Operands sources = {dy, out.at, permutation.at, weights.at};
+    Operands targets = {tape_.gradient_target(out, "moe/down/out", rows.count, width()).at};
+    const Operand dweights = tape_.tensor("moe/weights.d", Role::kActivation, Scope::kLayer, rows.count, 1, DType::kF32);
+    tape_.set_gradient(weights, dweights);
+    targets.push_back(dweights);
+    if (e.shared_gate) {
+      sources.push_back(shared.at);
+      sources.push_back(gate.at);
+      targets.push_back(tape_.gradient_target(shared, "moe/shared/out", tokens, width()).at);
+      const Operand dgate = tape_.tensor("moe/shared/score.d", Role::kActivation, Scope::kLayer, tokens, 1, tape_.act());
+      tape_.set_gradient(gate, dgate);
+      targets.push_back(dgate);
+    } else if (has_shared) {
+      tape_.set_gradient(shared, dy);
+    }
+    tape_.emit_backward("moe/combine", Part::kRouting, ExpertCombineBackward{combine}, sources, targets);
+  });
+  return y;
+}
+
+}  // namespace fathom

@@ -1,0 +1,59 @@
+// Names and operand lists of ops while they are emitted: made of literals, without touching the heap.
+//
+// An op list that is only counted never needs its names; they become strings when a tensor or an op is really stored.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "lib/workload.hpp"
+
+namespace fathom {
+
+// "mlp/gate" + "/weight": pieces that outlive the emission (string literals).
+class Name {
+ public:
+  Name(const char* piece) : count_(1) { pieces_[0] = piece; }
+  friend Name operator+(const Name& name, const char* piece) {
+    Name longer = name;
+    longer.pieces_[longer.count_++] = piece;
+    return longer;
+  }
+  std::string str() const {
+    std::string text;
+    for (int i = 0; i < count_; ++i) text += pieces_[i];
+    return text;
+  }
+
+ private:
+  const char* pieces_[4] = {};
+  int count_ = 0;
+};
+
+// Operands of one op, at most ten.
+class Operands {
+ public:
+  Operands() {}
+  Operands(std::initializer_list<Operand> list) {
+    for (const Operand& operand : list) push_back(operand);
+  }
+  void push_back(const Operand& operand) { raw_[size_++] = {operand.tensor, operand.layer_offset}; }
+  std::vector<Operand> list() const {
+    std::vector<Operand> operands;
+    for (int i = 0; i < size_; ++i) operands.push_back({raw_[i].tensor, raw_[i].layer_offset});
+    return operands;
+  }
+
+ private:
+  struct Raw {  // Operand without its initialisers: nothing to clear
+    TensorId tensor;
+    std::int8_t layer_offset;
+  };
+  Raw raw_[10];
+  int size_ = 0;
+};
+
+}  // namespace fathom

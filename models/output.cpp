@@ -1,0 +1,39 @@
+#include "models/output.hpp"
+
+namespace fathom {
+namespace {
+
+// Most columns of a block are zero.
+void add_times(const Cost& cost, u128 times, Cost& sum) {
+  sum.flops += cost.flops * times;
+  if (cost.flops_recompute.value() > 0) sum.flops_recompute += cost.flops_recompute * times;
+  for (size_t i = 0; i < cost.elements.size(); ++i)
+    if (cost.elements[i].value() > 0) sum.elements[i] += cost.elements[i] * times;
+  sum.read += cost.read * times;
+  sum.written += cost.written * times;
+}
+
+}  // namespace
+
+ListTotals Output::totals() const {
+  ListTotals result;
+  for (const BlockSums& block : blocks_) {
+    const u128 uses = static_cast<u128>(block.uses);
+    add_times(block.fixed, uses, result.total);
+    if (expectations_) {
+      add_times(block.random, uses, result.total);
+      const Cost& fixed = block.fixed;
+      ExpectedCost expected = block.expected;
+      expected += ExpectedCost{0, fixed.flops.to_double(), fixed.flops_recompute.to_double(), fixed.elements_total().to_double(),
+                               fixed.read.to_double(), fixed.written.to_double()};
+      result.expected += expected * static_cast<double>(block.uses);
+    }
+    for (size_t i = 0; i < block.parts.size(); ++i)
+      if (block.parts[i] > 0) result.flops_by_part[i] += Flops(checked_mul(block.parts[i], uses));
+    for (size_t i = 0; i < block.passes.size(); ++i)
+      if (block.passes[i] > 0) result.flops_by_pass[i] += Flops(checked_mul(block.passes[i], uses));
+  }
+  return result;
+}
+
+}  // namespace fathom

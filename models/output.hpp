@@ -1,0 +1,90 @@
+// Where emitted ops go: into a Workload, or, when only totals are wanted, straight into sums.
+//
+// The emission code is the same for both. Counting makes no tensors, names or operand lists, which is what makes a sweep over hundreds of
+// thousands of configurations possible; the sums are those of the list that would have been built (a test compares them).
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "lib/cost_rules.hpp"
+#include "lib/workload.hpp"
+#include "models/names.hpp"
+#include "models/totals.hpp"
+
+namespace fathom {
+
+class Output {
+ public:
+  Output() = default;
+  explicit Output(bool expectations) : counting_(true), expectations_(expectations) { blocks_.reserve(16); }
+
+  bool counting() const { return counting_; }
+  TensorId tensor(const std::string& prefix, const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
+    if (counting_) return next_++;
+    return list_.tensor(prefix + name.str(), role, scope, rows, cols, dtype);
+  }
+  const Tensor& at(TensorId id) const { return list_.at(id); }  // not when counting
+  WorkloadBuilder& list() { return list_; }
+
+  int begin_block(const std::string& label, bool layered) {
+    if (!counting_) return list_.begin_block(label, layered);
+    blocks_.emplace_back();
+    return static_cast<int>(blocks_.size() - 1);
+  }
+  template <class Spec>
+  void op(const Name& leaf, Part part, Pass pass, const Spec& spec, const Operands& inputs, const Operands& outputs) {
+    if (counting_)
+      count(part, pass, spec);
+    else
+      list_.op(leaf.str(), part, pass, spec, inputs.list(), outputs.list());
+  }
+  // The same with lists of any length.
+  template <class Spec>
+  void op_list(const char* leaf, Part part, Pass pass, const Spec& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+    if (counting_)
+      count(part, pass, spec);
+    else
+      list_.op(leaf, part, pass, spec, inputs, outputs);
+  }
+  void step(int block, int layer, int weights, int micro) {
+    if (counting_)
+      ++blocks_[static_cast<size_t>(block)].uses;
+    else
+      list_.step(block, layer, weights, micro);
+  }
+  ListTotals totals() const;
+
+ private:
+  struct BlockSums {
+    std::int64_t uses = 0;
+    Cost fixed;              // of ops without anything random
+    Cost random;             // declared, of the others
+    ExpectedCost expected;   // of the others
+    std::array<u128, kPartCount> parts{};
+    std::array<u128, 4> passes{};
+  };
+  template <class Spec>
+  void count(Part part, Pass pass, const Spec& spec) {
+    BlockSums& block = blocks_.back();
+    const bool random = expectations_ && is_random(spec);
+    Cost& sum = random ? block.random : block.fixed;
+    const u128 before = sum.flops.value();
+    add_declared(spec, sum);
+    const u128 flops = sum.flops.value() - before;
+    if (flops > 0) {
+      block.parts[static_cast<size_t>(part)] += flops;  // at most sum.flops, which is checked
+      block.passes[static_cast<size_t>(pass)] += flops;
+    }
+    if (random) block.expected += expected_cost(spec);
+  }
+
+  bool counting_ = false;
+  bool expectations_ = false;
+  TensorId next_ = 0;
+  std::vector<BlockSums> blocks_;
+  WorkloadBuilder list_;
+};
+
+}  // namespace fathom
