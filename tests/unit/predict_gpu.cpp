@@ -62,8 +62,7 @@ TEST_CASE("built-in GPUs bring their fitted model along") {
 TEST_CASE("parts sum to the step, light stays below, the interval holds the prediction") {
   for (const char* name : {"h200", "a100"})
     for (const Phase phase : {Phase::kPrefill, Phase::kDecode, Phase::kTrain})
-      for (const char* net : {"mod-220m", "dense-220m", "mixtral-8x7b"}) {
-        if (phase == Phase::kTrain && std::string(net) == "mixtral-8x7b") continue;
+      for (const char* net : {"mod-220m", "dense-220m"}) {
         const Workload w = build(builtin_network(net), scenario(phase, 4, 1024));
         PredictOptions options;
         options.predictor = PredictorKind::kCalibrated;
@@ -184,7 +183,9 @@ TEST_CASE("attention backward: our two kernels or a library's") {
   const int core = find_op(w, "backward/attn/core");
   CHECK(own.ops[core].each.provenance == Provenance::kDatasheet);
   CHECK_FALSE(own.ops[core].each.note.empty());
-  CHECK(library.ops[core].each.seconds < own.ops[core].each.seconds);
+  // 2.5 times the forward pass without its launch, at 0.8 of its utilisation.
+  const Prediction& forward = library.ops[find_op(w, "dense/attn/core")].each;
+  CHECK(library.ops[core].each.compute == Approx((forward.seconds - forward.launch) * 2.5 / 0.8).epsilon(1e-9));
   // Useful work: 10 FLOP per pair, head and element; A100: 0.45 of 312 TFLOP/s, tiles of 64 on the diagonal of 2048 rows.
   const double pairs = 8.0 * 2048 * 2049 / 2, flops = 10 * pairs * 10 * 128;
   CHECK(own.ops[core].each.compute == Approx(flops * (2112.0 / 2049) / (312e12 * 0.45)).epsilon(1e-9));
