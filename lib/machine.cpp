@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <mutex>
+
+#include "lib/gpu/gpu_model.hpp"
 
 namespace fathom {
 namespace {
@@ -53,6 +56,29 @@ void check_figures(const std::string& what, const PerThreads& figures) {
 }
 
 }  // namespace
+
+struct GpuFit::State {
+  std::string hash;
+  std::function<gpu::GpuModel()> load;
+  std::once_flag once;
+  std::optional<gpu::GpuModel> model;
+};
+
+GpuFit::GpuFit(std::string hash, std::function<gpu::GpuModel()> load) : state_(std::make_shared<State>()) {
+  state_->hash = std::move(hash);
+  state_->load = std::move(load);
+}
+
+const std::string& GpuFit::hash() const {
+  if (!state_) throw_internal("a machine without a fitted model was asked for it");
+  return state_->hash;
+}
+
+const gpu::GpuModel& GpuFit::model() const {
+  static_cast<void>(hash());
+  std::call_once(state_->once, [this] { state_->model = state_->load(); });
+  return *state_->model;
+}
 
 std::string_view provenance_name(Provenance provenance) { return kProvenanceNames[static_cast<int>(provenance)]; }
 
@@ -135,6 +161,7 @@ std::string Machine::hash() const {
     out.number(f.residual_high);
     out.integer(f.points);
   }
+  if (gpu_fit) out.text(gpu_fit.hash());
   return out.hash();
 }
 

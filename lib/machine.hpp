@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +18,27 @@
 #include "lib/error.hpp"
 
 namespace fathom {
+
+namespace gpu {
+struct GpuModel;
+}
+
+// A GPU's fitted model (lib/gpu/gpu_model.hpp), a file of its own beside the machine file: a megabyte of numbers, so it is parsed when a
+// calibrated prediction first asks for it. Two machines are compared by their own figures; Machine::hash() covers the fit by its hash.
+class GpuFit {
+ public:
+  GpuFit() = default;
+  // `hash` is that of the model which `load` gives.
+  GpuFit(std::string hash, std::function<gpu::GpuModel()> load);
+  explicit operator bool() const { return state_ != nullptr; }
+  const std::string& hash() const;
+  const gpu::GpuModel& model() const;  // parses on the first call, from any thread; throws what parsing throws
+  friend bool operator==(const GpuFit&, const GpuFit&) { return true; }
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
 
 enum class Provenance : std::uint8_t { kDatasheet, kProbed, kFitted, kExtrapolated };
 std::string_view provenance_name(Provenance provenance);     // "datasheet", "probed", "fitted", "extrapolated"
@@ -111,6 +134,7 @@ struct Machine {
   std::map<std::string, double> noise;   // op class -> A/A spread of its bracketed times (0.012 = 1.2 %)
   std::vector<GemmCurve> gemm_curves;
   std::vector<ClassFit> class_fits;
+  GpuFit gpu_fit;   // GPUs that were fitted from measured kernels; absent: bounds only
 
   friend bool operator==(const Machine&, const Machine&) = default;
 

@@ -36,7 +36,8 @@ struct MachineEntry {
 };
 // Built-in machines, sorted by name; their texts are compiled in.
 std::vector<MachineEntry> list_machines();
-// A built-in name, or the path of a machine file. A name wins over a file; "./NAME" means the file.
+// A built-in name, or the path of a machine file. A name wins over a file; "./NAME" means the file. A GPU brings its fitted model along: the
+// built-in one, or NAME.gpu beside NAME.ini. The path of a .gpu file alone takes the data sheet of the built-in machine of its chip.
 Machine load_machine(const std::string& name_or_file);
 
 }  // namespace fathom

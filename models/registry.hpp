@@ -22,6 +22,8 @@ struct BuiltinFile {
 std::span<const BuiltinFile> builtin_network_files();
 // The same for models/machines.
 std::span<const BuiltinFile> builtin_machine_files();
+// The fitted models of GPUs, models/machines/NAME.gpu: about 1 MB each, part of the program's image and read only when touched.
+std::span<const BuiltinFile> builtin_machine_fits();
 
 struct NetworkEntry {
   std::string name;

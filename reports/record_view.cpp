@@ -67,7 +67,8 @@ std::vector<Figures> result_rows(const Record& record) {
 }
 
 // What a summary is read for, in this order. Times and counts are two tables; a count has only the second.
-const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "error", "verdict", "normalised_s", "spread", "noise", "samples",
+const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "error", "verdict", "devices", "device_bytes", "communication_s", "bubble_s", "concurrency",
+                                            "served_tokens_per_s", "served_s", "served_p99_s", "normalised_s", "spread", "noise", "samples",
                                             "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "participation", "tokens_per_s",
                                             "achieved_flops_per_s", "peak_fraction", "mfu"};
 const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read",

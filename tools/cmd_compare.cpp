@@ -8,7 +8,9 @@
 #include "lib/error.hpp"
 #include "reports/save.hpp"
 #include "tools/generation.hpp"
+#include "tools/gpu_table.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/plan_flags.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
 
@@ -19,6 +21,8 @@ struct Flags {
   ModelFlags model;
   ScenarioFlags scenario;
   TimedFlags timed;
+  TableFlags table;
+  PlanFlags plan;
   OutputFlags output;
 };
 
@@ -68,6 +72,13 @@ void add_generations(Record& record, const std::vector<Configuration>& generatio
 }
 
 int run_timed(const Flags& flags, Command command) {
+  if (!flags.table.files.empty()) {
+    if (!flags.model.models.empty()) throw Error(ErrorKind::kUsage, "predict takes a MODEL or a --table, not both", {}, "");
+    TableFlags table = flags.table;
+    table.on = flags.timed.on;
+    return predict_tables(table, flags.output);
+  }
+  if (flags.model.models.empty()) throw Error(ErrorKind::kUsage, "MODEL is required", {}, "fathom list models");
   check_output_flags(flags.output);
   const char* names[] = {"predict", "run", "compare"};
   Record record = new_record(names[static_cast<int>(command)]);
@@ -96,6 +107,7 @@ int run_timed(const Flags& flags, Command command) {
     predict_all(timed, *machine, flags.timed);
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
+    for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
     add_generations(record, generations, &*machine, command, flags);
     return emit(record, flags.output);
   }
@@ -123,7 +135,13 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
   } else {
     sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
   }
-  if (command != Command::kPredict) add_measure_flags(*sub, flags->timed);
+  if (command == Command::kPredict) {
+    add_plan_flags(*sub, flags->plan);
+    add_table_flags(*sub, flags->table);
+    sub->get_option("MODEL")->required(false);
+  } else {
+    add_measure_flags(*sub, flags->timed);
+  }
   add_output_flags(*sub, flags->output);
   sub->footer(examples);
   sub->callback([flags, command, &exit_code] { exit_code = run_timed(*flags, command); });

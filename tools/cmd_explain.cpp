@@ -10,6 +10,7 @@
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
 #include "tools/cli.hpp"
+#include "tools/gpu_table.hpp"
 #include "tools/convention.hpp"
 
 namespace fathom {
@@ -17,6 +18,8 @@ namespace {
 
 struct Flags {
   std::string topic;
+  std::string on;
+  bool sustained = false;
   ModelFlags model;
   ScenarioFlags scenario;
   OutputFlags output;
@@ -76,6 +79,9 @@ int run_explain(const Flags& flags) {
   check_output_flags(flags.output);
   if (flags.topic == "convention") return emit_document(convention_document(flags), flags.output);
   Document document;
+  const bool kernel = flags.topic == "gemm" || flags.topic == "attention_prefill" || flags.topic == "attention_decode";
+  if (kernel && flags.model.models.size() == 1 && explain_kernel_into(document, flags.topic, flags.model.models.front(), flags.on, flags.sustained))
+    return emit_document(document, flags.output);
   if (!flags.model.models.empty()) {
     std::vector<RecordNote> notes;
     const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, notes);
@@ -131,6 +137,8 @@ void add_explain(CLI::App& app, int& exit_code) {
   command->add_option("TOPIC", flags->topic, "op kind, column, 'ini', 'convention' [NAME [MODEL]], or with MODEL an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);
+  command->add_option("--on", flags->on, "GPU for `explain gemm MxNxK` and `explain attention_decode BxLxHxKxD` [h200]")->type_name("MACHINE")->group("Machine");
+  command->add_flag("--sustained", flags->sustained, "`explain gemm`: at sustained clocks")->group("Machine");
   add_scenario_flags(*command, flags->scenario);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096\n  fathom explain convention palm llama-3-8b");

@@ -59,7 +59,9 @@ void set_up_routing(Execution& execution, const Timed& timed) {
 
 void add_predict_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--on", flags.on, "machine: built-in name or file [this machine]")->type_name("MACHINE")->group("Machine");
-  app.add_option("--predictor", flags.predictor, "light, roofline or calibrated [roofline]")->type_name("P")->group("Machine");
+  app.add_option("--predictor", flags.predictor, "light, roofline or calibrated [calibrated where the machine is]")->type_name("P")->group("Machine");
+  app.add_option("--launch", flags.launch, "GPU: graph, eager or auto (decode steps are graphs) [auto]")->type_name("HOW")->check(CLI::IsMember({"auto", "graph", "eager"}))->group("Machine");
+  app.add_option("--kernels", flags.kernels, "GPU: attention backward as our own kernels or as a library's [own]")->type_name("WHOSE")->check(CLI::IsMember({"own", "library"}))->group("Machine");
   app.add_option("--threads", flags.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
 }
 
@@ -82,11 +84,19 @@ std::vector<Timed> make_timed(const std::vector<Configuration>& configurations) 
   return timed;
 }
 
+PredictOptions predict_options(const Machine& machine, const TimedFlags& flags) {
+  PredictOptions options;
+  const bool calibrated = machine.gpu_fit || !machine.class_fits.empty() || !machine.gemm_curves.empty();
+  options.predictor = flags.predictor.empty() ? (calibrated ? PredictorKind::kCalibrated : PredictorKind::kRoofline) : parse_predictor(flags.predictor);
+  options.launch = flags.launch == "graph" ? LaunchMode::kGraph : flags.launch == "eager" ? LaunchMode::kEager : LaunchMode::kAuto;
+  options.library_kernels = flags.kernels == "library";
+  options.threads = flags.threads;
+  return options;
+}
+
 void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags) {
   for (Timed& each : timed) {
-    PredictOptions options;
-    options.predictor = parse_predictor(flags.predictor);
-    options.threads = flags.threads;
+    PredictOptions options = predict_options(machine, flags);
     each.raw = predict(*each.workload, machine, options);
     options.bytes_between_ops = kReferenceBytes;
     each.bracketed = predict(*each.workload, machine, options);

@@ -16,7 +16,9 @@ namespace fathom {
 struct TimedFlags {
   std::string backend = "cpu";
   std::string on;                // machine; empty: the backend's own
-  std::string predictor = "roofline";
+  std::string predictor;         // empty: calibrated where the machine is, else roofline
+  std::string launch = "auto";   // GPU: auto, graph or eager
+  std::string kernels = "own";   // GPU: own or library
   int threads = 0;
   std::uint64_t seed = 1;
   double time = 0;               // seconds for all measurements; 0: by the number of configurations
@@ -37,6 +39,8 @@ struct Timed {
 };
 
 std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
+// Predictor and launch mode of the flags, with their defaults for this machine.
+PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
 void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags);
 // Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet, Record& record);

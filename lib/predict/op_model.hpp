@@ -7,6 +7,20 @@
 
 namespace fathom {
 
+// What a step is, for models to which it matters.
+struct StepContext {
+  bool sustained = false;        // training steps and decode loops run at the clocks of sustained load (SPEC_PREDICT 3.3)
+  bool graph = true;             // one launch for the whole step; false: eager, the host launches every kernel
+  bool library_kernels = false;  // PredictOptions::library_kernels
+};
+StepContext step_context(const Workload& workload, const PredictOptions& options);
+
+// What a step costs beyond its ops.
+struct StepOverhead {
+  double seconds = 0;
+  Provenance provenance = Provenance::kProbed;
+};
+
 class OpModel {
  public:
   virtual ~OpModel() = default;
@@ -14,12 +28,17 @@ class OpModel {
   virtual Prediction predict(const OpSpec& spec, const Executed& executed, const OpWork& work, const Residency& residency) const = 0;
   // Does it look at residency at all (light does not)?
   virtual bool needs_residency() const { return true; }
+  // Launching, as far as it is not in the ops: `ops` holds the expected time of each.
+  virtual StepOverhead overhead(const Workload&, const PerOp<OpPrediction>& ops) const {
+    static_cast<void>(ops);
+    return {};
+  }
 };
 
 // Throws Error(kInput) when the machine was not calibrated.
 std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings);
-std::unique_ptr<OpModel> make_gpu_model(const Ceilings& ceilings);
+std::unique_ptr<OpModel> make_gpu_model(const Ceilings& ceilings, const StepContext& context = {});
 // By predictor and kind of machine. `ceilings` must outlive the model.
-std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings);
+std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings, const StepContext& context = {});
 
 }  // namespace fathom

@@ -89,7 +89,7 @@ double certain_bytes(const Workload& w) {
 class Assembly {
  public:
   Assembly(const Workload& w, const Machine& machine, const PredictOptions& options)
-      : w_(w), ceilings_(machine, options.threads), model_(make_op_model(options.predictor, ceilings_)) {
+      : w_(w), ceilings_(machine, options.threads), model_(make_op_model(options.predictor, ceilings_, step_context(w, options))) {
     if (model_->needs_residency()) {
       std::optional<MemoryPlan> plan;
       if (options.follow_placement) plan = plan_memory(w);
@@ -156,7 +156,7 @@ class Assembly {
       mean.memory += q * p.memory;
       mean.launch += q * p.launch;
       mean.provenance = weaker(mean.provenance, p.provenance);
-      if (p.out_of_range && !mean.out_of_range) mean.note = p.note;
+      if ((p.out_of_range && !mean.out_of_range) || mean.note.empty()) mean.note = p.note;
       mean.out_of_range = mean.out_of_range || p.out_of_range;
       if (q * p.seconds > likeliest) {  // what binds where most of the time goes
         likeliest = q * p.seconds;
@@ -191,6 +191,11 @@ class Assembly {
       low += below[static_cast<size_t>(c)] * below[static_cast<size_t>(c)];
       high += above[static_cast<size_t>(c)] * above[static_cast<size_t>(c)];
     }
+    const StepOverhead overhead = model_->overhead(w_, result_.ops);
+    result_.overhead = overhead.seconds;
+    if (overhead.seconds > 0) result_.provenance = weaker(result_.provenance, overhead.provenance);
+    sum += overhead.seconds;
+    parts.launch += overhead.seconds;
     result_.seconds = sum;
     result_.lo = std::max(0.0, sum - std::sqrt(low));
     result_.hi = sum + std::sqrt(high);
@@ -237,11 +242,21 @@ class Assembly {
 
 }  // namespace
 
-std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings) {
+StepContext step_context(const Workload& workload, const PredictOptions& options) {
+  const bool train = std::any_of(workload.ops().begin(), workload.ops().end(), [](const Op& op) { return op.pass == Pass::kBackward; });
+  const bool decode = workload.stream().queries == 1 && workload.stream().past > 0;
+  StepContext context;
+  context.sustained = train || decode;
+  context.graph = options.launch == LaunchMode::kGraph || (options.launch == LaunchMode::kAuto && decode);
+  context.library_kernels = options.library_kernels;
+  return context;
+}
+
+std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings, const StepContext& context) {
   switch (predictor) {
     case PredictorKind::kLight: return std::make_unique<LightModel>(ceilings);
     case PredictorKind::kRoofline: return std::make_unique<RooflineModel>(ceilings);
-    case PredictorKind::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings) : make_cpu_model(ceilings);
+    case PredictorKind::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings, context) : make_cpu_model(ceilings);
   }
   throw_internal("unknown predictor");
 }

@@ -30,8 +30,11 @@ struct Prediction {
   Binding binding = Binding::kNothing;
   Provenance provenance = Provenance::kDatasheet;
   bool out_of_range = false;    // calibrated: outside the calibrated hull; answered by physics only
-  std::string note;             // why out of range, which axis; empty otherwise
+  std::string note;             // why out of range, which axis, or what a class without measurements rests on; empty otherwise
 };
+
+// kAuto: decode steps are captured as graphs, prefill and training steps are launched op by op.
+enum class LaunchMode : std::uint8_t { kAuto, kGraph, kEager };
 
 struct PredictOptions {
   PredictorKind predictor = PredictorKind::kRoofline;
@@ -40,7 +43,10 @@ struct PredictOptions {
   // 0 predicts an end-to-end pass.
   double bytes_between_ops = 0;
   bool follow_placement = true; // residency by the addresses of the memory plan; false: by tensor (sweeps: faster, no plan)
-  // Two clocks of SPEC_PREDICT 7.2 do not exist on a CPU: a step is the sum of its ops.
+  // GPU: how kernels reach the device (SPEC_PREDICT 7.2). A graph is one launch; eager steps follow two clocks, host and device. On a CPU a
+  // step is the sum of its ops.
+  LaunchMode launch = LaunchMode::kAuto;
+  bool library_kernels = false; // GPU: attention backward as libraries do it; false: as our own kernels do
 };
 
 // Expected time of an op over all its uses in one pass, and its time per use.
@@ -59,6 +65,7 @@ struct StepPrediction {
   PerOp<OpPrediction> ops;
   double seconds = 0;           // expectation; for light the bound of the whole step (may exceed the sum of the ops' bounds)
   double lo = 0, hi = 0;
+  double overhead = 0;          // of launching the step, beyond its ops: part of seconds and of launch
   // Parts by what binds each op; they sum to `seconds` (light: to the sum of the ops' bounds).
   double compute = 0, memory = 0, launch = 0;
   double p50 = 0, p95 = 0, p99 = 0;   // of the step over random rows; all equal to seconds when nothing is random

@@ -1,0 +1,152 @@
+// fathom calibrate: a machine file for this CPU by probing it, or for a GPU from measured kernel tables.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "lib/error.hpp"
+#include "lib/gpu/model_io.hpp"
+#include "lib/gpu/table_fit.hpp"
+#include "models/machine_ini.hpp"
+#include "reports/save.hpp"
+#include "tools/cli.hpp"
+#if FATHOM_CPU
+#include "kernels/cpu/probe_machine.hpp"
+#include "lib/measure.hpp"
+#endif
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  std::vector<std::string> tables;
+  std::string source;
+  int folds = 5;
+  std::uint64_t seed = 11;
+  OutputFlags output;
+};
+
+// The first line that is no comment.
+std::string header_of(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw_input("cannot read the table", {file, 0, ""});
+  std::string line;
+  while (std::getline(in, line))
+    if (!line.empty() && line[0] != '#') return line;
+  return {};
+}
+
+ReportTable held_out_table(const gpu::GpuModel& model) {
+  ReportTable table("held_out", "");
+  for (const char* name : {"op", "predictor"}) table.add_column(ReportColumn{name, name, Unit::kText, 0});
+  table.add_column(ReportColumn{"rows", "rows", Unit::kCount, 0});
+  for (const char* name : {"mean", "median", "p90"}) table.add_column(ReportColumn{name, std::string(name) + " |error|", Unit::kPercent, 0});
+  table.add_column(ReportColumn{"bias", "mean error", Unit::kSignedPercent, 1});
+  table.add_column(ReportColumn{"coverage", "in interval", Unit::kPercent, 2});
+  for (const gpu::OpModel& op : model.ops)
+    for (const gpu::HeldOut& e : op.held_out)
+      table.add_row({Cell::text(op.name), Cell::text(e.variant), Cell::count(static_cast<u128>(e.rows)), Cell::number(e.mean / 100), Cell::number(e.median / 100), Cell::number(e.p90 / 100),
+                     Cell::number(e.bias / 100), e.coverage < 0 ? Cell() : Cell::number(e.coverage)});
+  return table;
+}
+
+// A file "*sustained*", or one with a power_w column, holds products at sustained clocks.
+bool is_sustained(const std::string& file) { return std::filesystem::path(file).filename().string().find("sustained") != std::string::npos || header_of(file).find("power_w") != std::string::npos; }
+
+int calibrate_from_tables(const Flags& flags) {
+  std::vector<std::string> fits;
+  for (const std::string& path : flags.output.save) {
+    if (std::filesystem::path(path).extension() == ".gpu")
+      fits.push_back(path);
+    else
+      throw_input(fmt::format("a fitted GPU model is saved as NAME.gpu, not '{}'", path), {"", 0, "--save"});
+  }
+  std::vector<gpu::TableRow> rows, sustained;
+  std::vector<gpu::CollectiveRow> collectives;
+  std::string names;
+  for (const std::string& file : flags.tables) {
+    names += (names.empty() ? "" : ", ") + std::filesystem::path(file).filename().string();
+    if (header_of(file).find("library") != std::string::npos) {
+      const auto more = gpu::read_collectives(file);
+      collectives.insert(collectives.end(), more.begin(), more.end());
+      continue;
+    }
+    const auto more = gpu::read_table(file);
+    auto& into = is_sustained(file) ? sustained : rows;
+    into.insert(into.end(), more.begin(), more.end());
+  }
+  gpu::TableFitOptions options;
+  options.folds = flags.folds;
+  options.seed = flags.seed;
+  options.source = flags.source.empty() ? names : flags.source;
+  const double start = 0;
+  Progress progress(flags.output.quiet);
+  progress.show("fitting " + names, 0.05, start);
+  if (rows.empty() && sustained.empty()) throw_input("the tables hold no kernel rows", {flags.tables.front(), 0, ""}, "give at least a gemm table");
+  gpu::GpuModel model = gpu::fit_from_table(rows.empty() ? sustained : rows, options);
+  if (!sustained.empty()) {
+    gpu::OpModel op = gpu::fit_op_with_errors(sustained, model.device, options);
+    op.name = "gemm_sustained";
+    const auto after = std::find_if(model.ops.begin(), model.ops.end(), [](const gpu::OpModel& m) { return m.name != "gemm"; });
+    model.ops.insert(after, std::move(op));
+  }
+  if (!collectives.empty()) model.collectives = gpu::fit_collectives(collectives, model.device.name);
+  model.date = utc_now().substr(0, 10);
+  const std::string text = gpu::write_model(model);
+  model.hash = gpu::model_hash(text);
+  progress.clear();
+  for (const std::string& path : fits) save_file(path, text);
+  Document document;
+  document.title = fmt::format("{} fitted from {} ({})", model.device.board, names, model.hash);
+  document.paragraph("Errors on whole shapes or head configurations that the fit had not seen; _400: a fit on 400 rows, what a short probe gives.");
+  document.add(held_out_table(model));
+  if (fits.empty()) document.paragraph("Not saved: give --save NAME.gpu.");
+  OutputFlags print = flags.output;
+  print.save.clear();
+  return emit_document(document, print);
+}
+
+int calibrate_cpu(const Flags& flags) {
+#if FATHOM_CPU
+  Progress progress(flags.output.quiet);
+  const double start = system_clock().now();
+  cpu::MachineProbeOptions options;
+  options.progress = [&](double share, std::string_view stage) { progress.show(fmt::format("probing this machine ({})", stage), share, system_clock().now() - start); };
+  const Machine machine = cpu::probe_machine(options);
+  progress.clear();
+  const std::string text = write_machine_ini(machine);
+  bool saved = false;
+  for (const std::string& path : flags.output.save) {
+    save_file(path, text);
+    saved = true;
+  }
+  Document document;
+  document.title = machine.board;
+  if (!saved) document.paragraph("Not saved: give --save FILE.ini.");
+  document.add(CodeBlock{text});
+  OutputFlags print = flags.output;
+  print.save.clear();
+  return emit_document(document, print);
+#else
+  static_cast<void>(flags);
+  throw_input("this build has no CPU backend, so it cannot probe this machine", {}, "fit a GPU from tables: --from-table FILE");
+#endif
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("calibrate", "a machine file: this CPU probed, or a GPU fitted from measured kernel tables");
+  command->add_option("--from-table", flags->tables, "measured tables of one GPU: gemm, attention, sustained gemm, collectives")->type_name("FILE")->group("Calibration");
+  command->add_option("--source", flags->source, "where the rows come from, kept in the file [their file names]")->type_name("TEXT")->group("Calibration");
+  command->add_option("--folds", flags->folds, "folds of whole shapes behind held-out errors and intervals; 0: neither [5]")->type_name("N")->check(CLI::Range(0, 20))->group("Calibration");
+  command->add_option("--seed", flags->seed, "of the folds [11]")->type_name("N")->group("Calibration");
+  add_output_flags(*command, flags->output);
+  command->footer("Examples:\n  fathom calibrate --save here.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv decode_h200.csv --save mine.gpu");
+  command->callback([flags, &exit_code] { exit_code = flags->tables.empty() ? calibrate_cpu(*flags) : calibrate_from_tables(*flags); });
+}
+
+}  // namespace fathom
