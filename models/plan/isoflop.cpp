@@ -99,7 +99,7 @@ Plan plan_isoflop(const std::vector<Network>& dense, const PlanOptions& options)
   std::vector<PlanRow> variants;
   Plan plan;
   for (const Network& network : dense) {
-    if (network.has_routes()) throw_input("a plan starts from dense models and makes their MoD twins", {network.source, 0, network.name}, "give the dense model");
+    if (network.has_routes()) throw_input("a plan starts from dense models and makes their MoD twins", {network.source, 0, "MODEL"}, "give the dense model");
     const Rational forward = forward_of(network, options);
     variants.push_back(row_of(network, network.name, "dense", forward, options));
     variants.push_back(row_of(alternate(network, options.every, options.capacity), network.name, "MoD", forward, options));
