@@ -103,6 +103,7 @@ void add_explain(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);
 void add_audit(CLI::App& app, int& exit_code);
+void add_plan(CLI::App& app, int& exit_code);
 
 std::string version_text();
 

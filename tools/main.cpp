@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   add_trace(app, code);
   add_report(app, code);
   add_audit(app, code);
+  add_plan(app, code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

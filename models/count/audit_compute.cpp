@@ -81,8 +81,8 @@ AuditClaim mode_saving(const AuditSetting& s) {
   const double q = routed_share(s.routed).value();
   const double rho = mean_capacity(s.routed, s.length).value();
   c.figures.push_back(percent("token work saved, this model's pattern", "75 %", q * (1 - rho), "q (1 - rho)"));
-  c.figures.push_back(percent("most that half of the blocks can save", "75 %", 0.5, "q (1 - rho) < q = 1/2"));
-  c.figures.push_back(percent("token work saved, every block at 1/4", "75 %", 1 - 0.25, "q (1 - rho), q = 1"));
+  c.figures.push_back(percent("most that half of the blocks can save", "75 %", routed_share(alternate(s.dense, 2, {1, 8})).value(), "q (1 - rho) < q"));
+  c.figures.push_back(percent("token work saved, every block at 1/4", "75 %", 1 - mean_capacity(alternate(s.dense, 1, {1, 4}), s.length).value(), "q (1 - rho), q = 1"));
   for (const Fraction& nu : {Fraction{1, 2}, Fraction{7, 8}})
     c.figures.push_back(percent(fmt::format("one block saved, integrated, {} of the assignments no-ops", nu.str()), "",
                                 (Rational::of(nu) * forms.length * forms.ffn(block) / full).value(), "nu x FFN / block, whole square, routers left out"));

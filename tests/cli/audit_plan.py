@@ -1,0 +1,41 @@
+"""`fathom audit` and `fathom plan`: formats agree, figures that the texts are audited for are there, refusals."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+fathom = sys.argv[sys.argv.index("--fathom") + 1]
+
+
+def run(*arguments):
+    return subprocess.run([fathom, *arguments], capture_output=True, text=True, timeout=120)
+
+
+audit = json.loads(run("audit", "-o", "json").stdout)["tables"]
+rows = list(csv.DictReader(io.StringIO(run("audit", "-o", "csv").stdout)))
+assert len(audit["claims"]) == len(rows) == 31
+assert [row["verdict"] for row in rows].count("does not hold") >= 7
+claims = "\n".join(row["claim"] for row in rows)
+figures = "\n".join(str(figure) for figure in audit["figures"])
+# The figures of the three texts each have a row.
+for claimed in ("56.25 %", "50.78125 %", "39.8 %", "87.5 %", "50 %", "75 %", "40 %", "twice", "0.1 %", "1 - capacity"):
+    assert claimed in claims, claimed
+for value in ("56.25 %", "43.75 %", "39.759 %", "1.778 x"):
+    assert value in figures, value
+assert "| 18 |" in run("audit", "-o", "md").stdout
+assert run("audit", "llama-3-8b", "-o", "csv").stdout != run("audit", "-o", "csv").stdout
+
+plan = json.loads(run("plan", "dense-220m", "--budget", "6e18", "--convention", "mod-b", "-o", "json").stdout)["tables"]["plan"]
+assert [(row["variant"], row["layers"], row["steps"]) for row in plan[:2]] == [("dense", 18, 14186), ("MoD", 18, 23818)]
+assert (plan[2]["variant"], plan[2]["layers"]) == ("MoD deeper", 33)
+timed = json.loads(run("plan", "dense-60m", "--peak", "100TFLOP/s", "--mfu", "0.5", "-o", "json").stdout)["tables"]["plan"]
+for row in timed:
+    assert abs(row["wall_s"] / (row["step_s"] * row["steps"]) - 1) < 1e-9
+    # 3 x forward x 128 sequences at 50 TFLOP/s
+    assert abs(row["step_s"] * 50e12 / (3 * 128 * row["forward_flops"]) - 1) < 1e-9
+for arguments, code in ((["mod-60m"], 3), (["--budget", "x"], 2), (["--budget", "-1"], 3), (["--law", "none"], 3), (["--mfu", "2", "--peak", "1TFLOP/s"], 3),
+                        (["--params", "1T:2T"], 3), (["--convention", "palm"], 3)):
+    done = run("plan", *arguments)
+    assert done.returncode == code and "fathom:" in done.stderr, (arguments, done.returncode, done.stderr)
