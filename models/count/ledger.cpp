@@ -98,7 +98,7 @@ Rational Forms::plain_ffn(const BlockConfig& block) const {
 Rational Forms::ffn(const BlockConfig& block) const {
   if (!block.mlp || !block.mlp->moe) return plain_ffn(block);
   const MoeConfig& e = *block.mlp->moe;
-  Rational assignments = Rational(e.picks) * (Rational(1) - Rational::of(e.noop_share));
+  Rational assignments = Rational(e.picks);  // declared: no-op choices are an expectation, reported beside
   if (e.capacity) {  // declared slots: E round(cf T k / E) over T tokens
     const std::int64_t tokens = static_cast<std::int64_t>(length.num());
     const Fraction per_expert = make_fraction(e.capacity->num, e.capacity->den * e.experts);
