@@ -91,7 +91,7 @@ Record new_record(const std::string& command) {
 
 void add_output_flags(CLI::App& app, OutputFlags& flags) {
   app.add_option("-o,--output", flags.format, "table, md, csv, json or html [table]")->type_name("F")->group("Output");
-  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html; repeatable")->type_name("FILE")->group("Output");
+  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
   app.add_flag("--ops", flags.ops, "per-op tables (csv: one row per op)")->group("Output");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no notes on stderr")->group("Output");
   app.add_flag("-v,--verbose", flags.verbose, "explain columns, show more")->group("Output");
