@@ -77,7 +77,7 @@ void check_output_flags(const OutputFlags& flags);
 
 // A fresh record for a command: version, arguments, time.
 Record new_record(const std::string& command);
-void remember_arguments(int argc, char** argv);
+void remember_arguments(const std::vector<std::string>& arguments);
 std::string utc_now();
 
 // One line of progress on stderr, rewritten in place; silent unless stderr is a terminal (and not --quiet).
@@ -107,6 +107,7 @@ void add_trace(CLI::App& app, int& exit_code);
 void add_audit(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
+void add_completion(CLI::App& app, int& exit_code);
 
 std::string version_text();
 

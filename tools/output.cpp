@@ -63,11 +63,10 @@ std::string render(const Record& record, const std::string& format, const Output
 
 }  // namespace
 
-void remember_arguments(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
+void remember_arguments(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
     const bool plain = !argument.empty() && argument.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}!#~") == std::string::npos;
-    g_arguments += (i > 1 ? " " : "") + (plain ? argument : "'" + argument + "'");
+    g_arguments += (g_arguments.empty() ? "" : " ") + (plain ? argument : "'" + argument + "'");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lib/error.hpp"
+#include "reports/json_writer.hpp"
 #include "tools/sweep_space.hpp"
 
 namespace fathom {
@@ -68,7 +69,7 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
         if (text == "none") throw Error(ErrorKind::kUsage, "--participation: 'none' is no share");
         axis.fractions.push_back(parse_fraction(text));
         axis.values.push_back(static_cast<std::int64_t>(axis.values.size()));
-        axis.texts.push_back(exact_text(Cell::number(axis.fractions.back().value())));
+        axis.texts.push_back(shortest(axis.fractions.back().value()));
       }
     } else {
       axis.values = {-1}, axis.texts = {""};
