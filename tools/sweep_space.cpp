@@ -112,11 +112,11 @@ void SweepSpace::add_models(const SweepModelFlags& flags) {
   if (!twin_ && (!flags.rounding.empty() || !flags.gate.empty()))
     throw_input("--rounding and --gate describe a MoD twin", {"", 0, ""}, "add --mod-every M and --capacity F");
   if (!flags.capacity.empty() && !flags.slots.empty()) throw Error(ErrorKind::kUsage, "--capacity and --slots exclude each other");
-  const auto axis = [&](ModelAxis& axis, const char* column, Unit unit, bool number, std::vector<std::string> values, bool shown) {
-    axis.values = std::move(values);
-    axis.texts = axis.values;
-    if (shown) axis.column = add_column(column, unit, number);
-    networks_ = times(networks_, axis.values.size());
+  const auto axis = [&](ModelAxis& target, const char* column, Unit unit, bool number, std::vector<std::string> values, bool shown) {
+    target.values = std::move(values);
+    target.texts = target.values;
+    if (shown) target.column = add_column(column, unit, number);
+    networks_ = times(networks_, target.values.size());
   };
   axis(every_, "mod_every", Unit::kCount, true, flags.mod_every.empty() ? std::vector<std::string>{"2"} : numbers(flags.mod_every, "--mod-every"), twin_);
   std::vector<std::string> capacities = {flags.slots.empty() ? "1/8" : ""};

@@ -102,7 +102,6 @@ class SweepSpace {
   std::vector<PhasePart> phases_;
   int phase_column_ = -1;
   Scenario base_;
-  bool logits_given_ = false;
   std::vector<std::string> notes_;
 };
 

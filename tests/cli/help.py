@@ -6,7 +6,7 @@ import subprocess
 
 from _cli import ARGUMENTS, CliTest, main
 
-COMMANDS = ("count", "predict", "run", "compare", "sweep", "list", "explain", "report", "completion")
+COMMANDS = ("count", "predict", "run", "compare", "sweep", "list", "explain", "report", "audit", "completion")
 
 
 def options_in(text):
