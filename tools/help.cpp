@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kWidth = 100;
 
 // What a short page explains; everything else it only names.
-const std::set<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "--phase", "--batch", "--seq", "--context", "--dtype", "--mod-every", "--capacity", "--on",
-                                       "--backend", "--output", "--save", "--ops", "--do", "--set", "--pareto", "--resume", "--fail-on", "--convention", "--budget"};
+const std::set<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "--phase", "--batch", "--seq", "--dtype", "--mod-every", "--capacity", "--on",
+                                       "--backend", "--output", "--save", "--do", "--set", "--pareto", "--resume", "--fail-on", "--convention", "--budget"};
 
 std::string left_of(const OptionText& option) {
   std::string text = option.short_name.empty() ? option.name : option.short_name + "," + option.name;
@@ -90,7 +90,7 @@ std::string short_page(const CLI::App& app, const std::string& name) {
     line = short_group(group) + ":";
     for (const std::string& word : split(names.substr(1), ' ')) {
       const bool flag = word[0] == '-';
-      if (flag && line.size() + 1 + word.size() + 9 > kWidth) {  // an option and its value stay on one line
+      if (flag && line.size() + 1 + word.size() + 2 > kWidth) {  // an option and its value stay on one line
         out += line + "\n";
         line = " ";
       }

@@ -43,17 +43,18 @@ class Count(CliTest):
         self.refuses(3, "batch", "count", "mod-tiny", "--batch=-1")
 
     def test_an_option_does_not_swallow_the_model(self):
-        self.run_fathom("count", "--phase", "train", "mod-tiny")
+        self.run_fathom("count", "--phase", "train", "dense-60m")
         self.run_fathom("count", "--save", "x.json", "mod-tiny")
         self.assertTrue((self.folder / "x.json").exists())
 
     def test_formats(self):
-        for format_ in ("table", "md", "csv", "json", "html"):
+        for format_ in ("table", "md", "csv", "json"):
             self.run_fathom("count", "mod-tiny", "--ops", "-o", format_, "--save", f"out/x.{format_.replace('table', 'txt')}")
+        self.run_fathom("count", "mod-tiny", "--save", "out/x.html")
         for name in ("x.txt", "x.md", "x.csv", "x.json", "x.html"):
             self.assertGreater((self.folder / "out" / name).stat().st_size, 100, name)
         for models in (["mod-tiny"], ["mod-tiny", "gpt2-124m"]):
-            record = self.json("count", *models, "--phase", "prefill", "--phase", "decode", "--phase", "train", "-o", "json")
+            record = self.json("count", *models, "--phase", "prefill", "--phase", "decode", "-o", "json")
             self.assertEqual(record_errors(ARGUMENTS.source, record), [])
         rows = list(csv.DictReader(io.StringIO(self.run_fathom("count", "mod-tiny", "dense-60m", "-o", "csv").stdout)))
         self.assertEqual([r["model"] for r in rows], ["mod-tiny", "dense-60m"])
@@ -65,7 +66,8 @@ class Count(CliTest):
         self.run_fathom("count", "gpt2-124m", "--save", "b.json", "-q")
         both = self.json("report", "a.json", "b.json", "-o", "json")
         self.assertEqual([r["model"] for r in both["results"]], ["mod-tiny", "gpt2-124m"])
-        self.assertEqual(self.run_fathom("report", "a.json").stdout, self.run_fathom("count", "mod-tiny").stdout)
+        again, first = (self.run_fathom(*a).stdout.split("\nReproduce")[0] for a in (["report", "a.json"], ["count", "mod-tiny"]))
+        self.assertEqual(again, first)
         self.refuses(3, "nothing.json", "report", "nothing.json")
         self.write("broken.json", '{"schema": "fathom-record-1", ')
         self.refuses(3, "broken.json:1", "report", "broken.json")
