@@ -151,14 +151,13 @@ int run(const Flags& flags) {
   options.interrupted = interrupted;
   catch_interrupts();
   const std::unique_ptr<SweepSink> sink = !path.empty() ? file_sink(path, before.bytes > 0, before.bytes) : rows_to_stdout ? stdout_sink() : no_sink();
-  PredictOptions predict_options;
-  predict_options.predictor = parse_predictor(flags.timed.predictor);
-  predict_options.threads = flags.timed.threads;
-  predict_options.follow_placement = false;  // residency by tensor: no memory plan per row
+  PredictOptions prediction;
+  if (machine) prediction = predict_options(*machine, flags.timed);
+  prediction.follow_placement = false;  // residency by tensor: no memory plan per row
   MeasureRow measure_row;
   if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags.timed);
   const auto make = [&] {
-    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, predict_options, measure_row ? &measure_row : nullptr);
+    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr);
   };
   const SweepOutcome outcome = run_sweep(space, writer, make, options, *sink, keepers);
 

@@ -158,25 +158,25 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
           for (std::int64_t context : values(base.phase == Phase::kDecode ? flags.context : "", length, "--context"))
             for (std::int64_t tokens : values(generate ? flags.tokens : "", 64, "--tokens"))
               for (std::int64_t page : values(flags.kv_page, 1, "--kv-page"))
-               for (std::int64_t micro : values(base.phase == Phase::kTrain ? flags.grad_accumulation : "", 1, "--grad-accumulation"))
-                for (std::int64_t batch : values(flags.batch, 1, "--batch")) {
-                Configuration configuration{network, base, network.name};
-                Scenario& s = configuration.scenario;
-                s.length = length;
-                s.past = base.phase == Phase::kPrefill ? past : 0;
-                s.context = base.phase == Phase::kDecode ? context : 0;
-                s.tokens = generate ? tokens : 0;
-                s.batch = batch;
-                s.kv_page = page;
-                s.grad_accumulation = micro;
-                validate(s);
-                const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length + (generate ? s.tokens - 1 : 0);
-                if (network.max_length > 0 && reach > network.max_length)
-                  notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
-                                                                         network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
-                result.push_back(std::move(configuration));
-                if (result.size() > kMostValues) throw_input("more than a million configurations");
-              }
+                for (std::int64_t micro : values(base.phase == Phase::kTrain ? flags.grad_accumulation : "", 1, "--grad-accumulation"))
+                  for (std::int64_t batch : values(flags.batch, 1, "--batch")) {
+                    Configuration configuration{network, base, network.name};
+                    Scenario& s = configuration.scenario;
+                    s.length = length;
+                    s.past = base.phase == Phase::kPrefill ? past : 0;
+                    s.context = base.phase == Phase::kDecode ? context : 0;
+                    s.tokens = generate ? tokens : 0;
+                    s.batch = batch;
+                    s.kv_page = page;
+                    s.grad_accumulation = micro;
+                    validate(s);
+                    const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length + (generate ? s.tokens - 1 : 0);
+                    if (network.max_length > 0 && reach > network.max_length)
+                      notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
+                                                                             network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
+                    result.push_back(std::move(configuration));
+                    if (result.size() > kMostValues) throw_input("more than a million configurations");
+                  }
     }
   }
   return result;

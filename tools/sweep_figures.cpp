@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "lib/error.hpp"
 #include "lib/plan.hpp"
 #include "models/builder.hpp"
 #include "models/params.hpp"
 #include "reports/columns.hpp"
-#include "tools/results.hpp"
 
 namespace fathom {
 namespace {
@@ -125,15 +125,17 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
     network_ = point.network_index;
   }
   const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length;
-  const Workload list = build(network, s);
-  const Cost total = list.total();
-  StepPrediction prediction;
-  if (need_prediction_) prediction = predict(list, *machine_, options_);
+  const ListTotals sums = count_totals(network, s, need_expected_);
+  const Cost& total = sums.total;
   double twin_flops = 0, twin_seconds = 0;
-  if (need_twin_) {
-    const Workload twin = build(twin_, s);
-    twin_flops = comparable_flops(twin);
-    if (need_prediction_) twin_seconds = predict(twin, *machine_, options_).seconds;
+  if (need_twin_) twin_flops = count_totals(twin_, s, true).expected.flops;
+  // The list itself is made only where something walks it.
+  std::optional<Workload> list;
+  StepPrediction prediction;
+  if (need_list_) list = build(network, s);
+  if (need_prediction_) {
+    prediction = predict(*list, *machine_, options_);
+    if (need_twin_) twin_seconds = predict(build(twin_, s), *machine_, options_).seconds;
   }
   if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
     kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
@@ -147,15 +149,15 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
       case Figure::kParams: set(v, params_); break;
       case Figure::kActive: set(v, active_); break;
       case Figure::kFlops: set(v, total.flops.value()); break;
-      case Figure::kExpected: set(v, comparable_flops(list)); break;
+      case Figure::kExpected: set(v, sums.expected.flops); break;
       case Figure::kElements: set(v, total.elements_total().value()); break;
       case Figure::kRead: set(v, total.read.value()); break;
       case Figure::kWritten: set(v, total.written.value()); break;
       case Figure::kKv: set(v, s.phase == Phase::kTrain ? u128{0} : checked_mul(kv_.each, static_cast<u128>(s.batch))); break;
       case Figure::kKvToken: set(v, kv_.token); break;
-      case Figure::kPeak: set(v, static_cast<u128>(plan_memory(list).arena)); break;
+      case Figure::kPeak: set(v, static_cast<u128>(plan_memory(*list).arena)); break;
       case Figure::kIntensity: ratio(v, total.flops.to_double(), total.read.to_double() + total.written.to_double()); break;
-      case Figure::kFlopsRatio: ratio(v, comparable_flops(list), twin_flops); break;
+      case Figure::kFlopsRatio: ratio(v, sums.expected.flops, twin_flops); break;
       case Figure::kPredicted: set(v, prediction.seconds); break;
       case Figure::kLo: set(v, prediction.lo); break;
       case Figure::kHi: set(v, prediction.hi); break;
