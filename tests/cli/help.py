@@ -6,7 +6,7 @@ import subprocess
 
 from _cli import ARGUMENTS, CliTest, main
 
-COMMANDS = ("count", "predict", "run", "compare", "calibrate", "sweep", "list", "explain", "report", "audit", "trace", "completion")
+COMMANDS = ("count", "predict", "run", "compare", "calibrate", "sweep", "list", "explain", "report", "audit", "plan", "trace", "completion")
 
 
 def options_in(text):
