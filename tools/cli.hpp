@@ -29,8 +29,7 @@ struct ScenarioFlags {
   std::vector<std::string> phases;
   std::string batch, seq, context, prompt, tokens, past;  // lists and ranges
   std::string dtype, kv_dtype, grad_dtype, logits, routing, participation, recompute;
-  std::int64_t kv_page = 1;
-  std::int64_t grad_accumulation = 1;
+  std::string kv_page, grad_accumulation;
   bool full_mask = false;
   bool no_optimizer = false;
 };
@@ -52,6 +51,9 @@ std::vector<Configuration> expand(const ModelFlags& models, const ScenarioFlags&
 // "1,2,4", "64:512:64", "1:128:x2": sorted as written. Throws Error(kUsage) when it cannot be parsed, Error(kInput) when it is
 // empty, runs backwards, or holds more than a million values.
 std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag);
+Fraction parse_fraction_flag(const std::string& text, std::string_view flag);
+Gate parse_gate(const std::string& text);
+std::vector<std::string> split(const std::string& text, char at);
 
 // ---- output ----
 
@@ -75,7 +77,7 @@ void check_output_flags(const OutputFlags& flags);
 
 // A fresh record for a command: version, arguments, time.
 Record new_record(const std::string& command);
-void remember_arguments(int argc, char** argv);
+void remember_arguments(const std::vector<std::string>& arguments);
 std::string utc_now();
 
 // One line of progress on stderr, rewritten in place; silent unless stderr is a terminal (and not --quiet).
@@ -104,6 +106,8 @@ void add_report(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);
 void add_audit(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_sweep(CLI::App& app, int& exit_code);
+void add_completion(CLI::App& app, int& exit_code);
 
 std::string version_text();
 

@@ -21,6 +21,31 @@ std::int64_t parse_integer(std::string_view text, std::string_view flag) {
   return value;
 }
 
+// The model as written, with the twin flags applied.
+Network resolve(const std::string& model, const ModelFlags& flags) {
+  Network network = load_network(model);
+  const bool twin = flags.mod_every || !flags.capacity.empty() || flags.slots;
+  if (!twin) {
+    if (!flags.rounding.empty() || !flags.gate.empty())
+      throw_input("--rounding and --gate describe a MoD twin", {"", 0, ""}, "add --mod-every M and --capacity F");
+    return network;
+  }
+  if (!flags.capacity.empty() && flags.slots) throw Error(ErrorKind::kUsage, "--capacity and --slots exclude each other");
+  Route route;
+  if (flags.slots)
+    route.slots = *flags.slots;
+  else
+    route.capacity = flags.capacity.empty() ? Fraction{1, 8} : parse_fraction_flag(flags.capacity, "--capacity");
+  if (!flags.rounding.empty()) route.rounding = parse_rounding(flags.rounding);
+  route.gate = parse_gate(flags.gate);
+  Network routed = with_routes(network, flags.mod_every.value_or(2), route);
+  routed.name = fmt::format("{}+mod({}@{})", network.name, flags.mod_every.value_or(2),
+                            route.slots ? fmt::format("{} slots", *route.slots) : route.capacity->str());
+  return routed;
+}
+
+}  // namespace
+
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts(1);
   for (char c : text) {
@@ -46,31 +71,6 @@ Gate parse_gate(const std::string& text) {
   if (text == "none") return Gate{GateKind::kNone, 1.0, 0.0};
   throw_input(fmt::format("unknown gate '{}'", text), {"", 0, "gate"}, name_hint(text, {"raw", "sigmoid", "none"}));
 }
-
-// The model as written, with the twin flags applied.
-Network resolve(const std::string& model, const ModelFlags& flags) {
-  Network network = load_network(model);
-  const bool twin = flags.mod_every || !flags.capacity.empty() || flags.slots;
-  if (!twin) {
-    if (!flags.rounding.empty() || !flags.gate.empty())
-      throw_input("--rounding and --gate describe a MoD twin", {"", 0, ""}, "add --mod-every M and --capacity F");
-    return network;
-  }
-  if (!flags.capacity.empty() && flags.slots) throw Error(ErrorKind::kUsage, "--capacity and --slots exclude each other");
-  Route route;
-  if (flags.slots)
-    route.slots = *flags.slots;
-  else
-    route.capacity = flags.capacity.empty() ? Fraction{1, 8} : parse_fraction_flag(flags.capacity, "--capacity");
-  if (!flags.rounding.empty()) route.rounding = parse_rounding(flags.rounding);
-  route.gate = parse_gate(flags.gate);
-  Network routed = with_routes(network, flags.mod_every.value_or(2), route);
-  routed.name = fmt::format("{}+mod({}@{})", network.name, flags.mod_every.value_or(2),
-                            route.slots ? fmt::format("{} slots", *route.slots) : route.capacity->str());
-  return routed;
-}
-
-}  // namespace
 
 std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag) {
   std::vector<std::int64_t> values;
@@ -108,7 +108,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
 
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   const auto group = "Scenario (lists: 1,2,4; ranges: 64:512:64, 1:128:x2)";
-  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable [prefill]")->type_name("P")->group(group);
+  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable [prefill]")->allow_extra_args(false)->type_name("P")->group(group);
   app.add_option("--batch", flags.batch, "sequences [1]")->type_name("B")->group(group);
   app.add_option("--seq", flags.seq, "tokens per sequence [2048, or the model's maximum]")->type_name("S")->group(group);
   app.add_option("--context", flags.context, "decode: keys the new token sees, itself included [seq]")->type_name("N")->group(group);
@@ -145,8 +145,6 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       if (!flags.routing.empty()) base.routing = parse_routing(flags.routing);
       if (!flags.participation.empty()) base.participation = parse_fraction_flag(flags.participation, "--participation");
       if (!flags.recompute.empty()) base.recompute = parse_recompute(flags.recompute);
-      base.kv_page = flags.kv_page;
-      base.grad_accumulation = flags.grad_accumulation;
       base.full_mask = flags.full_mask;
       base.optimizer = !flags.no_optimizer;
       const std::int64_t default_length = network.max_length > 0 ? std::min<std::int64_t>(2048, network.max_length) : 2048;
@@ -159,22 +157,26 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
         for (std::int64_t past : values(flags.past, 0, "--past"))
           for (std::int64_t context : values(base.phase == Phase::kDecode ? flags.context : "", length, "--context"))
             for (std::int64_t tokens : values(generate ? flags.tokens : "", 64, "--tokens"))
-              for (std::int64_t batch : values(flags.batch, 1, "--batch")) {
-                Configuration configuration{network, base, network.name};
-                Scenario& s = configuration.scenario;
-                s.length = length;
-                s.past = base.phase == Phase::kPrefill ? past : 0;
-                s.context = base.phase == Phase::kDecode ? context : 0;
-                s.tokens = generate ? tokens : 0;
-                s.batch = batch;
-                validate(s);
-                const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length + (generate ? s.tokens - 1 : 0);
-                if (network.max_length > 0 && reach > network.max_length)
-                  notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
-                                                                         network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
-                result.push_back(std::move(configuration));
-                if (result.size() > kMostValues) throw_input("more than a million configurations");
-              }
+              for (std::int64_t page : values(flags.kv_page, 1, "--kv-page"))
+                for (std::int64_t micro : values(base.phase == Phase::kTrain ? flags.grad_accumulation : "", 1, "--grad-accumulation"))
+                  for (std::int64_t batch : values(flags.batch, 1, "--batch")) {
+                    Configuration configuration{network, base, network.name};
+                    Scenario& s = configuration.scenario;
+                    s.length = length;
+                    s.past = base.phase == Phase::kPrefill ? past : 0;
+                    s.context = base.phase == Phase::kDecode ? context : 0;
+                    s.tokens = generate ? tokens : 0;
+                    s.batch = batch;
+                    s.kv_page = page;
+                    s.grad_accumulation = micro;
+                    validate(s);
+                    const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length + (generate ? s.tokens - 1 : 0);
+                    if (network.max_length > 0 && reach > network.max_length)
+                      notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
+                                                                             network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
+                    result.push_back(std::move(configuration));
+                    if (result.size() > kMostValues) throw_input("more than a million configurations");
+                  }
     }
   }
   return result;

@@ -1,12 +1,16 @@
 // The fathom program: parses the command line, runs one command, maps errors to exit codes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 
 #include "lib/error.hpp"
 #include "tools/cli.hpp"
+#include "tools/defaults.hpp"
+#include "tools/help.hpp"
 
 namespace fathom {
 namespace {
@@ -31,13 +35,16 @@ int report(const Error& error) {
 }
 
 int run(int argc, char** argv) {
-  remember_arguments(argc, argv);
   CLI::App app{"fathom counts what a Mixture-of-Depths transformer must compute, predicts how long that takes,\n"
                "executes the same work with real kernels, and reports predicted against measured.",
                "fathom"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
-  app.set_help_all_flag("--help-all", "help of every command");
+  app.set_help_flag("-h,--help", "what most people need")->group("Help");
+  app.set_help_all_flag("--help-all", "every option")->group("Help");
+  app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it
+  bool no_defaults = false;
+  app.add_flag("--no-defaults", no_defaults, "ignore the defaults file ($XDG_CONFIG_HOME/fathom/defaults.ini)");
   app.footer("Examples:\n  fathom count gpt2-124m --mod-every 2 --capacity 1/8\n  fathom compare mod-60m dense-60m --backend cpu");
   int code = 0;
   add_count(app, code);
@@ -45,14 +52,19 @@ int run(int argc, char** argv) {
   add_run(app, code);
   add_compare(app, code);
   add_calibrate(app, code);
+  add_sweep(app, code);
   add_list(app, code);
   add_explain(app, code);
   add_trace(app, code);
   add_report(app, code);
   add_audit(app, code);
   add_plan(app, code);
+  add_completion(app, code);
+  std::vector<std::string> arguments = with_defaults(app, {argv + 1, argv + argc});
+  remember_arguments(arguments);
   try {
-    app.parse(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    app.parse(arguments);
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {

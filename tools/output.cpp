@@ -63,11 +63,10 @@ std::string render(const Record& record, const std::string& format, const Output
 
 }  // namespace
 
-void remember_arguments(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
+void remember_arguments(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
     const bool plain = !argument.empty() && argument.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}!#~") == std::string::npos;
-    g_arguments += (i > 1 ? " " : "") + (plain ? argument : "'" + argument + "'");
+    g_arguments += (g_arguments.empty() ? "" : " ") + (plain ? argument : "'" + argument + "'");
   }
 }
 
@@ -91,7 +90,7 @@ Record new_record(const std::string& command) {
 
 void add_output_flags(CLI::App& app, OutputFlags& flags) {
   app.add_option("-o,--output", flags.format, "table, md, csv, json or html [table]")->type_name("F")->group("Output");
-  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html; repeatable")->type_name("FILE")->group("Output");
+  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
   app.add_flag("--ops", flags.ops, "per-op tables (csv: one row per op)")->group("Output");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no notes on stderr")->group("Output");
   app.add_flag("-v,--verbose", flags.verbose, "explain columns, show more")->group("Output");

@@ -160,7 +160,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet,
     for (size_t k = 0; k < group.size(); ++k) {
       Timed& each = timed[group[k]];
       each.measurement = std::move(measured[k]);
-      each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
+      if (!each.raw.workload.empty()) each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
     }
     if (!measured.empty() && timed[group[0]].measurement.interrupted) {
       record.note("interrupted: the figures are of the rounds that were complete", Note::Severity::kWarning);

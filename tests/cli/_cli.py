@@ -72,7 +72,8 @@ class CliTest(unittest.TestCase):
     def run_fathom(self, *arguments, code=0, env=None, stdin=None):
         """Runs `fathom arguments...` in self.folder and requires its exit code (None: any documented one)."""
         command = [str(ARGUMENTS.fathom), *map(str, arguments)]
-        environment = {**os.environ, "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": str(ARGUMENTS.binary / "tests" / "cache"), **(env or {})}
+        environment = {**os.environ, "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": str(ARGUMENTS.binary / "tests" / "cache"),
+                       "XDG_CONFIG_HOME": str(self.folder / "config"), **(env or {})}
         done = subprocess.run(command, cwd=self.folder, env=environment, input=stdin, capture_output=True, encoding="utf-8",
                               timeout=self.timeout_s, **({} if stdin is not None else {"stdin": subprocess.DEVNULL}))
         result = Result(shlex.join(["fathom", *command[1:]]), done.returncode, done.stdout, done.stderr)

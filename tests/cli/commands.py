@@ -1,0 +1,222 @@
+"""count, list, explain, report, predict and run as a user meets them: exact figures, formats, exit codes, hints, odd terminals and streams."""
+
+import csv
+import io
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+
+from _cli import ARGUMENTS, CliTest, main, parse_json
+from _record import record_errors
+
+
+class Count(CliTest):
+    def totals(self, *arguments):
+        return self.json("count", *arguments, "-o", "json")["totals"]
+
+    def test_published_figures(self):
+        common = ["--phase", "prefill", "--batch", "1", "--seq", "2048", "--logits", "all"]
+        twin = ["--mod-every", "2", "--capacity", "0.125"]
+        for model, extra, flops, params in (("gpt2-124m", [], 583334363136, 124439808), ("gpt2-124m", twin, 393083092992, None),
+                                            ("llama-3-8b", [], 31839129436160, 8030261248), ("llama-3-8b", twin, 18791052345344, None)):
+            totals = self.totals(model, *extra, *common)
+            self.assertEqual(totals["flops_matmul"], flops, model)
+            if params:
+                self.assertEqual(totals["params_total"], params)
+
+    def test_ladder(self):
+        for size, dense, mod in (("60m", 265772335104, 189672062976), ("220m", 963078258688, 585746022400), ("3b", 12018211880960, 6867293306880)):
+            self.assertEqual(self.totals(f"dense-{size}", "--logits", "all")["flops_matmul"], dense)
+            self.assertEqual(self.totals(f"mod-{size}", "--logits", "all")["flops_matmul"], mod)
+
+    def test_lists_and_ranges(self):
+        record = self.json("count", "mod-tiny", "--batch", "1,3,8:10", "--seq", "16:64:x2", "-o", "json")
+        asked = [(r["scenario"]["seq"], r["scenario"]["batch"]) for r in record["results"]]
+        self.assertEqual(asked, [(s, b) for s in (16, 32, 64) for b in (1, 3, 8, 9, 10)])
+        for text in ("", "1,,2", "x", "1:2:3:4", "1.5", "1:8:x", "0x10"):
+            if text:
+                self.refuses(2, "--batch", "count", "mod-tiny", "--batch", text)
+        for text in ("8:1", "1:8:0", "1:8:x1", "0", "99999999999999999999", "1:9999999"):
+            self.refuses(3, "", "count", "mod-tiny", "--batch", text)
+        self.refuses(3, "batch", "count", "mod-tiny", "--batch=-1")
+
+    def test_an_option_does_not_swallow_the_model(self):
+        self.run_fathom("count", "--phase", "train", "dense-60m")
+        self.run_fathom("count", "--save", "x.json", "mod-tiny")
+        self.assertTrue((self.folder / "x.json").exists())
+
+    def test_formats(self):
+        for format_ in ("table", "md", "csv", "json"):
+            self.run_fathom("count", "mod-tiny", "--ops", "-o", format_, "--save", f"out/x.{format_.replace('table', 'txt')}")
+        self.run_fathom("count", "mod-tiny", "--save", "out/x.html")
+        for name in ("x.txt", "x.md", "x.csv", "x.json", "x.html"):
+            self.assertGreater((self.folder / "out" / name).stat().st_size, 100, name)
+        for models in (["mod-tiny"], ["mod-tiny", "gpt2-124m"]):
+            record = self.json("count", *models, "--phase", "prefill", "--phase", "decode", "-o", "json")
+            self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        rows = list(csv.DictReader(io.StringIO(self.run_fathom("count", "mod-tiny", "dense-60m", "-o", "csv").stdout)))
+        self.assertEqual([r["model"] for r in rows], ["mod-tiny", "dense-60m"])
+        ops = list(csv.DictReader(io.StringIO(self.run_fathom("count", "mod-tiny", "--ops", "-o", "csv").stdout)))
+        self.assertEqual(sum(int(r["flops_matmul"]) for r in ops), self.totals("mod-tiny")["flops_matmul"])
+
+    def test_report_renders_what_was_saved(self):
+        self.run_fathom("count", "mod-tiny", "--save", "a.json", "-q")
+        self.run_fathom("count", "gpt2-124m", "--save", "b.json", "-q")
+        both = self.json("report", "a.json", "b.json", "-o", "json")
+        self.assertEqual([r["model"] for r in both["results"]], ["mod-tiny", "gpt2-124m"])
+        again, first = (self.run_fathom(*a).stdout.split("\nReproduce")[0] for a in (["report", "a.json"], ["count", "mod-tiny"]))
+        self.assertEqual(again, first)
+        self.refuses(3, "nothing.json", "report", "nothing.json")
+        self.write("broken.json", '{"schema": "fathom-record-1", ')
+        self.refuses(3, "broken.json:1", "report", "broken.json")
+        self.write("other.json", '{"schema": "fathom-record-9"}')
+        self.refuses(3, "other.json", "report", "other.json")
+
+
+class Errors(CliTest):
+    def test_exit_codes_and_hints(self):
+        self.refuses(2, "did you mean '--capacity'?", "count", "gpt2-124m", "--capcity", "1/8")
+        self.refuses(2, "did you mean 'count'?", "cout", "gpt2-124m")
+        self.refuses(2, "", "count")
+        self.refuses(2, "--capacity", "count", "gpt2-124m", "--mod-every", "2", "--capacity", "lots")
+        self.refuses(2, "--mod-every", "count", "gpt2-124m", "--mod-every", "two")
+        self.refuses(3, "did you mean 'gpt2-124m'?", "count", "gpt2-124")
+        self.refuses(3, "did you mean 'prefill'?", "count", "gpt2-124m", "--phase", "prefil")
+        self.refuses(3, "did you mean 'bf16'?", "count", "gpt2-124m", "--dtype", "bf61")
+        self.refuses(3, "did you mean 'json'?", "count", "gpt2-124m", "-o", "jsn")
+        self.refuses(3, "capacity", "count", "gpt2-124m", "--mod-every", "2", "--capacity", "1.5")
+        self.refuses(3, "did you mean", "explain", "flops_matmull")
+        self.refuses(3, "did you mean 'models'?", "list", "modles")
+        self.refuses(3, ".md", "count", "gpt2-124m", "--save", "x.docx")
+
+    def test_a_model_file_names_its_line(self):
+        self.write("m.ini", "[network]\nwidth = 64\nvocab = 256\nlayers = 2\nheads = 4\nmlpp = 256\n")
+        self.refuses(3, ["m.ini:6", "mlpp", "did you mean 'mlp'?"], "count", "m.ini")
+        self.write("m.ini", "[network]\nwidth = 64\nvocab = 256\nlayers = 2\nheads = 5\nmlp = 256\n")
+        self.refuses(3, ["m.ini:", "64"], "count", "m.ini")
+        self.write("config.json", '{"model_type": "nothing-known"}')
+        self.refuses(3, ["config.json", "nothing-known"], "count", "config.json")
+
+    def test_places_that_cannot_be_written(self):
+        if os.geteuid() != 0:
+            (self.folder / "closed").mkdir(mode=0o500)
+            self.refuses(4, "closed", "count", "mod-tiny", "--save", "closed/x.json")
+        self.write("file", "x")
+        self.refuses(4, "file", "count", "mod-tiny", "--save", "file/x.json")
+        (self.folder / "folder.json").mkdir()
+        self.refuses(4, "folder.json", "count", "mod-tiny", "--save", "folder.json")
+
+
+class Streams(CliTest):
+    commands = (["count", "mod-tiny"], ["list", "columns"], ["explain", "gemm"], ["completion", "bash"], ["count", "mod-tiny", "-o", "json"], ["count", "--help-all"])
+
+    def test_closed_pipe_is_no_error(self):
+        for command in self.commands:
+            read, write = os.pipe()
+            os.close(read)
+            done = subprocess.run([ARGUMENTS.fathom, *command], stdout=write, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+            os.close(write)
+            if command[-1] == "--help-all":  # printed by the C++ library: ends by the signal, as most programs do
+                self.assertIn(done.returncode, (0, -signal.SIGPIPE))
+                continue
+            self.assertEqual((done.returncode, done.stderr), (0, b""), command)
+
+    def test_full_disk(self):
+        if not pathlib.Path("/dev/full").exists():
+            self.skipTest("no /dev/full")
+        for command in self.commands[:-1]:
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([ARGUMENTS.fathom, *command], stdout=full, stderr=subprocess.PIPE)
+            self.assertEqual(done.returncode, 4, command)
+            self.assertIn(b"No space left", done.stderr)
+
+    def test_closed_stdout(self):
+        done = subprocess.run(["bash", "-c", '"$0" count mod-tiny >&-', ARGUMENTS.fathom], capture_output=True)
+        self.assertEqual(done.returncode, 4, done.stderr)
+
+    def test_interrupt_keeps_the_measured(self):
+        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "--backend", "reference", "--time", "60", "--save", str(self.folder / "r.json")], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
+        try:
+            program.communicate(timeout=3)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGINT)
+        program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130)
+        record = parse_json((self.folder / "r.json").read_text())
+        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+
+
+class Terminals(CliTest):
+    def on_terminal(self, columns, *arguments, env=None):
+        import fcntl
+        import struct
+        import termios
+
+        parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+        program = subprocess.Popen([ARGUMENTS.fathom, *arguments], stdout=child, stderr=subprocess.DEVNULL, env={**environment, "LC_ALL": "C.UTF-8", **(env or {})})
+        os.close(child)
+        text = b""
+        while True:
+            try:
+                piece = os.read(parent, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            text += piece
+        os.close(parent)
+        self.assertEqual(program.wait(timeout=60), 0)
+        return text.decode().replace("\r\n", "\n")
+
+    def test_forty_columns(self):
+        text = self.on_terminal(40, "count", "mod-60m", "dense-60m", env={"NO_COLOR": "1"})
+        self.assertNotIn("\033", text)
+        table = [line for line in text.splitlines() if line]
+        self.assertLessEqual(max(map(len, table)), 40, text)
+
+    def test_colour_only_where_asked(self):
+        self.assertNotIn("\033", self.run_fathom("count", "mod-60m", env={"NO_COLOR": ""}).stdout)
+        self.assertNotIn("\033", self.on_terminal(100, "count", "mod-60m", "--color", "never"))
+        self.assertIn("\033[", self.run_fathom("count", "mod-60m", "--color", "always").stdout)
+
+    def test_names_that_are_no_utf8(self):
+        name = b"mod\xff\xfe.ini"
+        network = "[network]\nwidth = 64\nvocab = 256\nlayers = 2\nheads = 4\nmlp = 256\n"
+        path = os.path.join(os.fsencode(self.folder), name)
+        with open(path, "w") as file:
+            file.write(network)
+        for arguments in (["count", path], ["count", path, "-o", "json"], ["count", path, "-o", "csv"], ["sweep", path], ["sweep", path, "-o", "jsonl"]):
+            done = subprocess.run([ARGUMENTS.fathom, *arguments], capture_output=True, cwd=self.folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            done.stdout.decode("utf-8")
+        done = subprocess.run([ARGUMENTS.fathom, "count", b"nothing\xff"], capture_output=True)
+        self.assertEqual(done.returncode, 3)
+
+
+class Program(CliTest):
+    def test_lists_and_explanations(self):
+        models = self.run_fathom("list", "models").stdout
+        for name in ("gpt2-124m", "llama-3-8b", "mod-60m", "demo-8x12"):
+            self.assertIn(name, models)
+        for what in ("machines", "backends", "ops", "columns"):
+            self.assertGreater(len(self.run_fathom("list", what).stdout.splitlines()), 3)
+        self.assertIn("flops_matmul", self.run_fathom("explain", "flops_matmul").stdout)
+        self.run_fathom("explain", "gemm")
+        self.assertIn("h200", self.run_fathom("list", "machines").stdout)
+
+    def test_version(self):
+        self.assertTrue(self.run_fathom("--version").stdout.startswith("fathom "))
+
+    def test_predict_needs_no_probe_on_a_named_machine(self):
+        totals = self.json("predict", "mod-60m", "--on", "h200", "-o", "json")["totals"]
+        self.assertGreater(totals["predicted_s"], 0)
+        self.refuses(3, "did you mean 'h200'?", "predict", "mod-60m", "--on", "h20")
+
+
+if __name__ == "__main__":
+    main()

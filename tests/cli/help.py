@@ -1,0 +1,127 @@
+"""Help pages, man page, shell completion and the defaults file say what the program does."""
+
+import re
+import shutil
+import subprocess
+
+from _cli import ARGUMENTS, CliTest, main
+
+COMMANDS = ("count", "predict", "run", "compare", "calibrate", "sweep", "list", "explain", "report", "audit", "plan", "trace", "completion")
+
+
+def options_in(text):
+    """Every --option that a page explains (at the start of a line)."""
+    return set(re.findall(r"^  (?:-\w,)?(--[a-z][a-z-]*)", text, flags=re.M))
+
+
+class Help(CliTest):
+    def help(self, *arguments):
+        return self.run_fathom(*arguments).stdout
+
+    def test_pages_fit_a_screen_and_have_two_examples(self):
+        root = self.help("--help")
+        for command in COMMANDS:
+            self.assertRegex(root, rf"(?m)^  {command} ")
+        for page in [root, *(self.help(command, "--help") for command in COMMANDS)]:
+            lines = page.rstrip("\n").split("\n")
+            self.assertLessEqual(len(lines), 25 if re.search("Usage: fathom (count|run|report|list|COMMAND)", page) else 30, page)
+            self.assertLessEqual(max(map(len, lines)), 120, page)
+            self.assertGreaterEqual(len(re.findall(r"(?m)^  (?:source <\()?fathom ", page)), 2, page)
+
+    def test_every_option_is_named_in_short_and_explained_in_full(self):
+        for command in COMMANDS:
+            short, full = self.help(command, "--help"), self.help(command, "--help-all")
+            for option in options_in(full):
+                if option not in ("--help", "--help-all"):
+                    self.assertIn(option, short, command)
+
+    def test_examples_parse(self):
+        for command in COMMANDS:
+            for line in re.findall(r"(?m)^  fathom (.*)$", self.help(command, "--help")):
+                self.assertTrue(line.startswith(command), line)
+                options = set(re.findall(r"--[a-z-]+", line))
+                self.assertLessEqual(options, options_in(self.help(command, "--help-all")), line)
+
+    def test_man_page_is_the_same_text(self):
+        man = self.help("completion", "man")
+        plain = man.replace("\\-", "-").replace("\\&", "").replace("\\\\", "\\")
+        flat = re.sub(r"\s+", " ", plain)
+        for command in COMMANDS:
+            self.assertIn(f".SH FATHOM {command.upper()}\n", man)
+            page = self.help(command, "--help-all")
+            section = plain.split(f".SH FATHOM {command.upper()}\n")[1].split("\n.SH ")[0]
+            self.assertEqual(set(re.findall(r"(?m)^\.B (?:-\w,)?(--[a-z-]+)", section)), options_in(page))
+            for words in re.findall(r"(?m)^  (?:-\w,)?--\S+(?: [A-Z.,=]+)?\s+(\S.*)$", page):
+                self.assertIn(re.sub(r"\s+", " ", words), flat)
+        if shutil.which("man"):
+            done = subprocess.run(["man", "--warnings", "-l", "-"], input=man.encode(), capture_output=True, env={"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Completion(CliTest):
+    def complete(self, *words):
+        script = self.run_fathom("completion", "bash").stdout
+        line = "COMP_WORDS=(%s); COMP_CWORD=%d; _fathom; printf '%%s\\n' \"${COMPREPLY[@]}\"" % (" ".join(f"'{w}'" for w in ("fathom", *words)), len(words))
+        done = subprocess.run(["bash", "-c", script + line], capture_output=True, encoding="utf-8", cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout.split()
+
+    def test_bash(self):
+        self.assertEqual(self.complete("coun"), ["count"])
+        self.assertEqual(self.complete("count", "gpt2"), ["gpt2-124m"])
+        self.assertEqual(self.complete("count", "gpt2-124m", "--capa"), ["--capacity"])
+        self.assertEqual(self.complete("count", "--phase", "pre"), ["prefill"])
+        self.assertEqual(self.complete("count", "--phase", "=", "pre"), ["prefill"])
+        self.assertIn("h200", self.complete("predict", "mod-60m", "--on", ""))
+        self.assertIn("flops_matmul", self.complete("explain", "flops"))
+        self.assertIn("gemm", self.complete("explain", "ge"))
+        self.assertEqual(self.complete("sweep", "x", "--pareto", "predicted_p5"), ["predicted_p50_s"])
+
+    def test_zsh_and_fish_parse(self):
+        for shell, check in (("zsh", ["zsh", "-n"]), ("fish", ["fish", "--no-execute"])):
+            script = self.run_fathom("completion", shell).stdout
+            for word in ("count", "gpt2-124m", "mod-every", "h200", "flops_matmul"):
+                self.assertIn(word, script)
+            if shutil.which(shell):
+                file = self.write(f"script.{shell}", script)
+                done = subprocess.run([*check, file], capture_output=True)
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.refuses(3, "did you mean 'zsh'?", "completion", "zhs")
+
+
+class Defaults(CliTest):
+    def config(self, text):
+        self.write("config/fathom/defaults.ini", text)
+
+    def batch(self, *arguments):
+        record = self.json("count", "mod-tiny", "-o", "json", *arguments)
+        return record["scenario"]["batch"], record["arguments"]
+
+    def test_are_used_and_overruled(self):
+        self.assertEqual(self.batch()[0], 1)
+        self.config("[common]\nbatch = 4\n[count]\nops = yes\nquiet = no\n")
+        self.assertEqual(self.batch()[0], 4)
+        self.assertIn("--batch=4 --ops", self.batch()[1])
+        self.assertEqual(self.batch("--batch", "2")[0], 2)
+        self.assertEqual(self.batch("--batch=3")[0], 3)
+        self.assertEqual(self.batch("--no-defaults")[0], 1)
+        self.run_fathom("list", "models")  # has no --batch: [common] is for those that have
+        self.config("[common]\nbatch = 4\n[count]\nbatch = 5\n")
+        self.assertEqual(self.batch()[0], 5)
+        self.config("[common]\noutput = csv\n")
+        self.assertTrue(self.run_fathom("count", "mod-tiny").stdout.startswith("model,"))
+        self.assertIn("{", self.run_fathom("count", "mod-tiny", "-o", "json").stdout)
+
+    def test_mistakes_name_file_and_line(self):
+        self.config("[count]\n\nbtach = 4\n")
+        self.refuses(3, ["defaults.ini:3", "did you mean 'batch'?"], "count", "mod-tiny")
+        self.config("[conut]\nbatch = 4\n")
+        self.refuses(3, "defaults.ini:1", "count", "mod-tiny")
+        self.config("[common]\nnothing = 4\n")
+        self.refuses(3, "defaults.ini:2", "count", "mod-tiny")
+        self.run_fathom("count", "mod-tiny", "--no-defaults")
+        self.run_fathom("--version")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""fathom sweep: rows equal count, order and content independent of threads, resume, fronts, failures, interrupts."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from _cli import ARGUMENTS, CliTest, main
+
+
+class Sweep(CliTest):
+    def rows(self, *arguments, **keywords):
+        return list(csv.DictReader(io.StringIO(self.run_fathom("sweep", *arguments, **keywords).stdout)))
+
+    def test_rows_equal_count(self):
+        rows = self.rows("gpt2-124m", "--mod-every", "2", "--capacity", "none,1/8", "--seq", "256,2048", "--batch", "1,3", "--logits", "all")
+        self.assertEqual(len(rows), 8)
+        for row in rows:
+            twin = ["--mod-every", "2", "--capacity", "1/8"] if row["capacity"] else []
+            totals = self.json("count", "gpt2-124m", *twin, "--seq", row["seq"], "--batch", row["batch"], "--logits", "all", "-o", "json")["totals"]
+            for key in ("params_total", "params_active", "flops_matmul", "elements_vector", "bytes_read", "bytes_written", "kv_bytes"):
+                self.assertEqual(int(row[key]), totals[key], (row, key))
+        # issue figures: batch 1, 2048 tokens, logits everywhere
+        wanted = {("", "2048", "1"): 583334363136, ("0.125", "2048", "1"): 393083092992}
+        found = {(r["capacity"], r["seq"], r["batch"]): int(r["flops_matmul"]) for r in rows}
+        for key, flops in wanted.items():
+            self.assertEqual(found[key], flops)
+
+    def test_order_is_that_of_the_flags_and_independent_of_threads(self):
+        arguments = ["mod-tiny", "dense-60m", "--phase", "prefill,decode", "--seq", "16:128:16", "--batch", "1:64"]
+        one = self.run_fathom("sweep", *arguments, "--jobs", "1").stdout
+        self.assertEqual(one, self.run_fathom("sweep", *arguments, "--jobs", "3").stdout)
+        rows = list(csv.DictReader(io.StringIO(one)))
+        self.assertEqual(len(rows), 2 * 2 * 8 * 64)
+        self.assertEqual([r["batch"] for r in rows[:64]], [str(b) for b in range(1, 65)])
+
+    def test_model_keys(self):
+        rows = self.rows("dense-60m", "--set", "width=512,1024", "--set", "heads=width/64", "--set", "mlp=4*width", "--set", "layers=2:4")
+        self.assertEqual([(r["width"], r["heads"], r["mlp"], r["layers"]) for r in rows[:4]],
+                         [("512", "8", "2048", "2"), ("512", "8", "2048", "3"), ("512", "8", "2048", "4"), ("1024", "16", "4096", "2")])
+        for row in rows:  # tied table, 4h^2 + 8h^2 per block, two gains per block and the last
+            h, layers = int(row["width"]), int(row["layers"])
+            self.assertEqual(int(row["params_total"]), 32000 * h + layers * (12 * h * h + 2 * h) + h)
+        # every second block stays routed when the depth grows
+        mod = self.rows("mod-60m", "--set", "layers=4,8", "--set", "capacity=1/4", "--columns", "flops,flops_ratio")
+        self.assertEqual([r["layers"] for r in mod], ["4", "8"])
+        self.assertLess(float(mod[1]["flops_ratio"]), float(mod[0]["flops_ratio"]))
+        words = self.rows("dense-60m", "--set", "norm=rms,layer", "--columns", "params")
+        self.assertEqual(int(words[1]["params_total"]) - int(words[0]["params_total"]), (2 * 9 + 1) * 576)
+
+    def test_a_bad_combination_is_a_row(self):
+        result = self.run_fathom("sweep", "dense-60m", "--set", "heads=5,9", "--set", "width=576")
+        rows = list(csv.DictReader(io.StringIO(result.stdout)))
+        self.assertIn("multiple", rows[0]["status"] + rows[0]["status"].replace("divides", "multiple"))
+        self.assertEqual(rows[0]["flops_matmul"], "")
+        self.assertEqual(rows[1]["status"], "")
+        self.assertIn("1 of 2 configurations", result.stderr)
+
+    def test_refusals(self):
+        self.refuses(3, "none of the 2 configurations", "sweep", "dense-60m", "--set", "heads=5,7")
+        self.refuses(3, "did you mean 'width'", "sweep", "dense-60m", "--set", "widht=512")
+        self.refuses(3, "--do predict", "sweep", "dense-60m", "--pareto", "flops,time")
+        self.refuses(3, "did you mean 'flops'", "sweep", "dense-60m", "--pareto", "flop,params")
+        self.refuses(2, "KEY=VALUES", "sweep", "dense-60m", "--set", "width")
+        self.refuses(2, "--sort", "sweep", "dense-60m", "--top", "3")
+        self.refuses(2, "--save", "sweep", "dense-60m", "--resume")
+        self.refuses(3, "csv or jsonl", "sweep", "dense-60m", "-o", "md")
+        self.refuses(3, "runs backwards", "sweep", "dense-60m", "--seq", "128:64")
+        self.refuses(3, "varied twice", "sweep", "mod-60m", "--set", "capacity=1/8", "--set", "route.capacity=1/4")
+
+    def test_jsonl(self):
+        lines = self.run_fathom("sweep", "mod-tiny", "--phase", "decode", "--context", "8,128", "-o", "jsonl").stdout.splitlines()
+        rows = [json.loads(line) for line in lines]
+        self.assertEqual([r["context"] for r in rows], [8, 128])
+        self.assertIsInstance(rows[0]["flops_matmul"], int)
+        self.assertLess(rows[1]["flops_expected"], rows[1]["flops_matmul"])
+
+    def test_front_and_top(self):
+        arguments = ["dense-60m", "--set", "width=512:1024:64", "--set", "heads=width/64", "--set", "layers=2:12:2"]
+        everything = self.rows(*arguments)
+        front = self.rows(*arguments, "--pareto", "flops,max:params", "-o", "csv")
+        points = {(int(r["flops_matmul"]), -int(r["params_total"])) for r in everything}
+        best = {p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)}
+        self.assertEqual({(int(r["flops_matmul"]), -int(r["params_total"])) for r in front}, best)
+        self.assertEqual([int(r["flops_matmul"]) for r in front], sorted(int(r["flops_matmul"]) for r in front))
+        top = self.rows(*arguments, "--top", "3", "--sort", "max:flops", "-o", "csv")
+        self.assertEqual([int(r["flops_matmul"]) for r in top], sorted((int(r["flops_matmul"]) for r in everything), reverse=True)[:3])
+
+    def test_resume(self):
+        arguments = ["mod-tiny", "--seq", "8:128:8", "--batch", "1:40"]
+        for name in ("rows.csv", "rows.jsonl"):
+            file = self.folder / name
+            self.run_fathom("sweep", *arguments, "--save", name)
+            whole = file.read_bytes()
+            self.assertEqual(whole.count(b"\n"), 16 * 40 + (name == "rows.csv"))
+            for cut in (0, 10, len(whole) // 2, len(whole) - 1, len(whole)):
+                file.write_bytes(whole[:cut])
+                front = self.run_fathom("sweep", *arguments, "--save", name, "--resume", "--top", "2", "--sort", "flops", "-o", "csv").stdout
+                self.assertEqual(file.read_bytes(), whole, (name, cut))
+                self.assertEqual([r["batch"] for r in csv.DictReader(io.StringIO(front))], ["1", "2"])
+            self.refuses(3, [name, "another sweep"], "sweep", "mod-tiny", "--seq", "8:128:8", "--batch", "2:41", "--save", name, "--resume")
+            self.refuses(3, "another sweep", "sweep", "mod-tiny", "--seq", "8,16", "--save", name, "--resume")
+            self.assertEqual(file.read_bytes(), whole)
+
+    def test_predict(self):
+        rows = self.rows("mod-60m", "dense-60m", "--do", "predict", "--on", "h200", "--batch", "1:4")
+        self.assertEqual(len(rows), 8)
+        self.assertEqual(rows[0]["dtype"], "bf16")
+        for row in rows:
+            self.assertGreater(float(row["predicted_s"]), 0)
+        front = self.rows("mod-60m", "dense-60m", "--do", "predict", "--on", "h200", "--pareto", "flops,time", "-o", "csv")
+        self.assertEqual(front[0]["model"], "mod-60m")
+
+    def test_interrupt_keeps_rows(self):
+        file = self.folder / "rows.csv"
+        program = subprocess.Popen([ARGUMENTS.fathom, "sweep", "dense-60m", "--seq", "1:2048", "--batch", "1:100000", "--save", str(file), "--jobs", "2"],
+                                   stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(600):
+            if file.exists() and file.stat().st_size > 20000:
+                break
+            time.sleep(0.05)
+        program.send_signal(signal.SIGINT)
+        _, talk = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130, talk)
+        text = file.read_text()
+        self.assertTrue(text.endswith("\n"))
+        rows = list(csv.DictReader(io.StringIO(text)))
+        self.assertGreater(len(rows), 10)
+        self.assertEqual([int(r["batch"]) for r in rows], [i % 100000 + 1 for i in range(len(rows))])
+        self.assertIn(b"--resume", talk)
+
+    def test_closed_pipe(self):
+        program = subprocess.Popen([ARGUMENTS.fathom, "sweep", "dense-60m", "--seq", "1:2048", "--batch", "1:100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertTrue(program.stdout.readline().startswith(b"model,"))
+        program.stdout.close()
+        self.assertEqual(program.wait(timeout=60), 0)
+        self.assertEqual(program.stderr.read(), b"")
+        program.stderr.close()
+
+    def test_full_disk(self):
+        if not pathlib.Path("/dev/full").exists():
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([ARGUMENTS.fathom, "sweep", "mod-tiny"], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(b"No space left", done.stderr)
+
+    def test_memory_does_not_grow(self):
+        def peak(batch):
+            with open(os.devnull, "wb") as nowhere:
+                program = subprocess.Popen([ARGUMENTS.fathom, "sweep", "mod-tiny", "--seq", "16,32", "--batch", batch, "--jobs", "1"], stdout=nowhere)
+                _, status, usage = os.wait4(program.pid, 0)
+                program.returncode = status
+            self.assertEqual(status, 0)
+            return usage.ru_maxrss
+
+        self.assertLess(peak("1:20000") - peak("1:2000"), 4096)  # KiB; the list of 18000 batches itself is under 1 MiB
+
+
+if __name__ == "__main__":
+    main()

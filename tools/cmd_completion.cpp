@@ -1,0 +1,187 @@
+// fathom completion: scripts that complete commands, options, models, machines, ops and columns in bash, zsh and fish; and the man page.
+//
+// Everything is taken from the program's own declarations and lists when the script is made, so completing starts no process.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+
+#include "lib/error.hpp"
+#include "lib/op.hpp"
+#include "models/registry.hpp"
+#include "reports/columns.hpp"
+#include "reports/save.hpp"
+#include "tools/cli.hpp"
+#include "tools/help.hpp"
+#include "tools/machines.hpp"
+
+namespace fathom {
+namespace {
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// Words that an option's value may be; none: a file or a number.
+using Values = std::map<std::string, std::vector<std::string>>;
+
+Values values_of_options() {
+  Values values = {
+      {"--phase", {"train", "prefill", "decode", "generate"}},
+      {"--dtype", {"f32", "bf16"}},
+      {"--kv-dtype", {"f32", "bf16"}},
+      {"--grad-dtype", {"f32", "bf16"}},
+      {"--logits", {"all", "last", "none"}},
+      {"--routing", {"topk", "threshold", "predictor", "random"}},
+      {"--recompute", {"none", "selective", "full"}},
+      {"--rounding", {"floor", "half-up", "ceil"}},
+      {"--gate", {"raw", "sigmoid", "none"}},
+      {"--predictor", {"light", "roofline", "calibrated"}},
+      {"--color", {"auto", "always", "never"}},
+      {"--output", {"table", "md", "csv", "json", "html"}},
+      {"--do", {"count", "predict", "compare"}},
+  };
+  for (const auto& [name, summary] : list_machine_names()) values["--on"].push_back(name);
+  for (const auto& [name, summary] : list_backend_names()) values["--backend"].push_back(name);
+  for (const char* option : {"--columns", "--pareto", "--sort"}) {
+    values[option] = {"flops", "time", "params", "memory", "kv"};
+    for (const Column& column : all_columns())
+      if (is_numeric(column.unit)) values[option].emplace_back(column.key);
+  }
+  return values;
+}
+
+// Words of a command's arguments; none: files.
+std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& root) {
+  const std::string& name = command.get_name();
+  std::vector<std::string> words;
+  if (name == "explain") {
+    for (std::string_view kind : kind_names()) words.emplace_back(kind);
+    for (const Column& column : all_columns()) words.emplace_back(column.key);
+    words.push_back("ini");
+  } else if (name == "list") {
+    words = {"models", "machines", "backends", "ops", "columns"};
+  } else if (name == "completion") {
+    words = {"bash", "zsh", "fish", "man"};
+  } else {
+    for (const OptionText& option : options_of(command))
+      if (option.positional && option.name == "MODEL")
+        for (const NetworkEntry& entry : list_networks()) words.push_back(entry.name);
+  }
+  (void)root;
+  return words;
+}
+
+std::string bash_script(const CLI::App& app) {
+  std::string out = "# bash completion of fathom: source this file, or put it into ~/.local/share/bash-completion/completions/fathom\n_fathom() {\n";
+  out += "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n  COMPREPLY=()\n  [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n  [[ $cur == = ]] && cur=\n";
+  out += "  case $prev in\n";
+  for (const auto& [option, words] : values_of_options())
+    out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", option == "--output" ? "--output|-o" : option, join(words));
+  out += "    --save) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n";
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  out += fmt::format("  if ((COMP_CWORD == 1)); then\n    COMPREPLY=($(compgen -W '{} --help --version' -- \"$cur\"))\n    return\n  fi\n  case ${{COMP_WORDS[1]}} in\n", join(names));
+  for (const CLI::App* command : commands_of(app)) {
+    std::vector<std::string> options;
+    for (const OptionText& option : options_of(*command))
+      if (!option.positional) options.push_back(option.name);
+    out += fmt::format("    {})\n      if [[ $cur == -* ]]; then words='{}'; else words='{}'; fi ;;\n", command->get_name(), join(options), join(arguments_of(*command, app)));
+  }
+  out += "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n  [[ $cur == -* ]] || COMPREPLY+=($(compgen -f -- \"$cur\"))\n}\ncomplete -o filenames -F _fathom fathom\n";
+  return out;
+}
+
+// Brackets, colons and quotes mean something to _arguments.
+std::string zsh_text(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
+    if (c == '\'') out += "'\\'";
+    out += c;
+  }
+  return out;
+}
+
+std::string zsh_script(const CLI::App& app) {
+  std::string out = "#compdef fathom\n# zsh completion of fathom: put this file as _fathom into a folder of $fpath\n_fathom() {\n  local -a commands\n  commands=(\n";
+  for (const CLI::App* command : commands_of(app)) out += fmt::format("    '{}:{}'\n", command->get_name(), zsh_text(command->get_description()));
+  out += "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
+  const Values values = values_of_options();
+  for (const CLI::App* command : commands_of(app)) {
+    out += fmt::format("    {})\n      _arguments", command->get_name());
+    for (const OptionText& option : options_of(*command)) {
+      if (option.positional) continue;
+      const auto words = values.find(option.name);
+      const std::string action = option.type.empty() ? "" : words == values.end() ? fmt::format(":{}:_files", zsh_text(option.type)) : fmt::format(":{}:({})", zsh_text(option.type), join(words->second));
+      for (const std::string& name : {option.name, option.short_name})
+        if (!name.empty()) out += fmt::format(" \\\n        '*{}[{}]{}'", name, zsh_text(option.description), action);
+    }
+    const std::vector<std::string> words = arguments_of(*command, app);
+    if (!words.empty()) out += fmt::format(" \\\n        '*:argument:_alternative \"words:name:({})\" \"files:file:_files\"'", join(words));
+    else out += " \\\n        '*:file:_files'";
+    out += " ;;\n";
+  }
+  return out + "  esac\n}\n_fathom \"$@\"\n";
+}
+
+std::string fish_text(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string fish_script(const CLI::App& app) {
+  std::string out = "# fish completion of fathom: put this file into ~/.config/fish/completions/fathom.fish\n";
+  for (const CLI::App* command : commands_of(app))
+    out += fmt::format("complete -c fathom -n __fish_use_subcommand -x -a '{}' -d '{}'\n", command->get_name(), fish_text(command->get_description()));
+  const Values values = values_of_options();
+  for (const CLI::App* command : commands_of(app)) {
+    const std::string when = fmt::format("complete -c fathom -n '__fish_seen_subcommand_from {}'", command->get_name());
+    for (const OptionText& option : options_of(*command)) {
+      if (option.positional) continue;
+      std::string line = when + " -l " + option.name.substr(2);
+      if (!option.short_name.empty()) line += " -s " + option.short_name.substr(1);
+      line += " -d '" + fish_text(option.description) + "'";
+      const auto words = values.find(option.name);
+      if (words != values.end())
+        line += " -x -a '" + join(words->second) + "'";
+      else if (!option.type.empty())
+        line += " -r";
+      out += line + "\n";
+    }
+    const std::vector<std::string> words = arguments_of(*command, app);
+    if (!words.empty()) out += when + " -a '" + join(words) + "'\n";
+  }
+  return out;
+}
+
+int run(const CLI::App& app, const std::string& shell) {
+  const std::vector<std::string> shells = {"bash", "zsh", "fish", "man"};
+  std::string text;
+  if (shell == "bash") text = bash_script(app);
+  else if (shell == "zsh") text = zsh_script(app);
+  else if (shell == "fish") text = fish_script(app);
+  else if (shell == "man") text = man_page(app);
+  else throw_input(fmt::format("unknown shell '{}'", shell), {}, name_hint(shell, shells));
+  write_stream(STDOUT_FILENO, text);
+  return 0;
+}
+
+}  // namespace
+
+void add_completion(CLI::App& app, int& exit_code) {
+  auto shell = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("completion", "shell completion (bash, zsh, fish) and the man page");
+  command->add_option("SHELL", *shell, "bash, zsh, fish, or man for the man page")->required();
+  command->footer("Examples:\n  source <(fathom completion bash)\n  fathom completion man | man -l -");
+  command->callback([&app, shell, &exit_code] { exit_code = run(app, *shell); });
+}
+
+}  // namespace fathom

@@ -1,0 +1,211 @@
+// fathom sweep: count, predict or compare over ranges of anything, streaming rows.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "lib/error.hpp"
+#include "reports/columns.hpp"
+#include "tools/interrupt.hpp"
+#include "tools/results.hpp"
+#include "tools/sweep_run.hpp"
+#include "tools/timed.hpp"
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  SweepModelFlags model;
+  ScenarioFlags scenario;
+  OutputFlags output;
+  TimedFlags timed;
+  std::string what = "count";
+  std::vector<std::string> columns;
+  std::string pareto, sort;
+  std::int64_t top = 0;
+  int jobs = 0;
+  bool resume = false;
+};
+
+SweepKind parse_kind(const std::string& word) {
+  const std::vector<std::string> words = {"count", "predict", "compare"};
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (word == words[i]) return static_cast<SweepKind>(i);
+  throw_input(fmt::format("unknown kind of sweep '{}'", word), {"", 0, "--do"}, name_hint(word, words));
+}
+
+// One table of kept rows, columns in the order of the file.
+ReportTable kept_table(const std::string& key, const std::string& title, const std::vector<SweepFront::Entry>& entries, const RowWriter& writer) {
+  ReportTable table(key, title);
+  const auto add = [&](const std::string& name, Unit unit, int priority) {
+    if (find_column(name)) {
+      table.add_column(name).priority = priority;
+    } else {
+      table.add_column(ReportColumn{name, name, unit, priority});
+    }
+  };
+  int position = 0;
+  for (const SweepColumn& column : writer.keys()) add(column.key, column.unit, position++ == 0 ? 0 : 2);
+  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 0 : 3);
+  for (const SweepFront::Entry& entry : entries) {
+    std::vector<Cell> cells = writer.read(entry.line);
+    cells.pop_back();  // kept rows have no status
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+std::string names_of(const std::vector<Objective>& objectives) {
+  std::string text;
+  for (const Objective& objective : objectives) text += (text.empty() ? "" : ", ") + std::string(objective.maximise ? "most " : "least ") + objective.key;
+  return text;
+}
+
+// One configuration predicted and measured, its figures by key. Configurations are measured one after the other: each has the machine for itself.
+MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
+  return [&machine, &timed_flags](const Network& network, const Scenario& scenario, const std::vector<std::string>& keys) {
+    std::vector<Timed> timed = make_timed({Configuration{network, scenario, network.name}});
+    predict_all(timed, machine, timed_flags);
+    Record record;
+    measure_all(timed, timed_flags, true, record);
+    Result result = counted_result(network.name, network, scenario, *timed[0].workload);
+    add_prediction(result, timed[0], machine);
+    add_measurement(result, timed[0]);
+    add_comparison(result, timed[0]);
+    std::vector<SweepValue> values(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Cell* cell = result.totals.find(keys[i]);
+      SweepValue& value = values[i];
+      if (!cell) continue;
+      if (const u128* count = cell->exact()) value.kind = SweepValue::Kind::kCount, value.count = *count;
+      if (const double* number = cell->real()) value.kind = SweepValue::Kind::kNumber, value.number = *number;
+      if (const std::string* words = cell->words()) value.kind = SweepValue::Kind::kText, value.text = *words;
+    }
+    return values;
+  };
+}
+
+int run(const Flags& flags) {
+  const SweepKind kind = parse_kind(flags.what);
+  const bool keeps = !flags.pareto.empty() || flags.top > 0;
+  if (flags.top < 0) throw_input("--top is at least 1");
+  if (flags.top > 0 && flags.sort.empty()) throw Error(ErrorKind::kUsage, "--top needs --sort COLUMN", {}, "such as --top 10 --sort flops");
+  if (flags.top == 0 && !flags.sort.empty()) throw Error(ErrorKind::kUsage, "--sort orders the rows of --top N; rows themselves are streamed", {}, "add --top N");
+  if (flags.output.save.size() > 1) throw Error(ErrorKind::kUsage, "a sweep writes one file", {}, "name one --save FILE.csv or FILE.jsonl");
+  RowFormat format = RowFormat::kCsv;
+  const std::string path = flags.output.save.empty() ? "" : flags.output.save[0];
+  OutputFlags table_flags = flags.output;
+  table_flags.save.clear();
+  if (!path.empty()) {
+    const std::string extension = std::filesystem::path(path).extension().string();
+    if (extension == ".jsonl" || extension == ".ndjson") format = RowFormat::kJsonl;
+    else if (extension != ".csv") throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "rows are streamed: end the name in .csv or .jsonl");
+  }
+  if (flags.resume && path.empty()) throw Error(ErrorKind::kUsage, "--resume continues a file", {}, "add --save FILE.csv");
+  const bool rows_to_stdout = path.empty() && !keeps;
+  if (keeps) {
+    check_output_flags(table_flags);
+  } else {
+    if (flags.output.format == "jsonl" && path.empty()) format = RowFormat::kJsonl;
+    else if (flags.output.format != "table" && flags.output.format != "csv" && flags.output.format != "jsonl")
+      throw_input(fmt::format("rows of a sweep are streamed as csv or jsonl, not {}", flags.output.format), {"", 0, "-o"}, "--pareto and --top print tables in every format");
+  }
+
+  std::optional<Machine> machine;
+  if (kind != SweepKind::kCount) machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  if (kind == SweepKind::kCount && !flags.timed.on.empty()) throw Error(ErrorKind::kUsage, "--on names a machine, but counts need none", {}, "add --do predict");
+  const bool gpu = machine && machine->kind == MachineKind::kGpu;
+  if (kind == SweepKind::kCompare && gpu && flags.timed.backend != "cuda")
+    throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
+  const SweepSpace space(flags.model, flags.scenario, gpu);
+  std::vector<Objective> objectives, by;
+  if (!flags.pareto.empty()) objectives = parse_objectives(flags.pareto, kind);
+  if (!flags.sort.empty()) by = parse_objectives(flags.sort, kind);
+  if (by.size() > 1) throw Error(ErrorKind::kUsage, "--sort takes one column");
+  std::vector<std::string> extra, columns;
+  for (const std::vector<Objective>* list : {&objectives, &by})
+    for (const Objective& objective : *list) extra.push_back(objective.key);
+  for (const std::string& item : flags.columns)
+    for (const std::string& name : split(item, ',')) columns.push_back(name);
+  const RowWriter writer(format, space.columns(), figure_columns(kind, space, columns, extra));
+  SweepKeepers keepers;
+  if (!objectives.empty()) keepers.front = std::make_unique<SweepFront>(objectives);
+  if (!by.empty()) keepers.top = std::make_unique<SweepTop>(by[0], static_cast<std::size_t>(flags.top));
+
+  SweepProgress before;
+  if (flags.resume) before = read_progress(path, space, writer, keepers);
+  if (!flags.output.quiet) {
+    for (const std::string& note : space.notes()) fmt::print(stderr, "fathom: {}\n", note);
+    if (flags.resume && before.rows > 0)
+      fmt::print(stderr, "fathom: {} of {} rows are in {}{}\n", before.rows, space.rows(), path, before.dropped ? "; an unfinished last line was dropped" : "");
+  }
+  SweepOptions options;
+  options.jobs = flags.jobs > 0 ? flags.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (kind == SweepKind::kCompare) options.jobs = 1;
+  options.chunk = kind == SweepKind::kCount ? 512 : kind == SweepKind::kPredict ? 16 : 1;
+  options.jobs = static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(options.jobs), (space.rows() + options.chunk - 1) / options.chunk));
+  options.jobs = std::max(1, options.jobs);
+  options.first = before.rows;
+  options.quiet = flags.output.quiet;
+  options.interrupted = interrupted;
+  catch_interrupts();
+  const std::unique_ptr<SweepSink> sink = !path.empty() ? file_sink(path, before.bytes > 0, before.bytes) : rows_to_stdout ? stdout_sink() : no_sink();
+  PredictOptions prediction;
+  if (machine) prediction = predict_options(*machine, flags.timed);
+  prediction.follow_placement = false;  // residency by tensor: no memory plan per row
+  MeasureRow measure_row;
+  if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags.timed);
+  const auto make = [&] {
+    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr);
+  };
+  const SweepOutcome outcome = run_sweep(space, writer, make, options, *sink, keepers);
+
+  if (outcome.done > 0 && outcome.failed == outcome.done && before.rows == before.failed && !outcome.interrupted)
+    throw_input(fmt::format("none of the {} configurations can be evaluated; the first: {}", outcome.done + before.rows, outcome.first_failure));
+  if (!flags.output.quiet && outcome.failed > 0)
+    fmt::print(stderr, "fathom: {} of {} configurations have a status instead of figures; the first: {}\n", outcome.failed, outcome.done, outcome.first_failure);
+  if (flags.output.verbose && outcome.seconds > 0)
+    fmt::print(stderr, "fathom: {} configurations in {:.3f} s, {:.0f} per second\n", outcome.done, outcome.seconds, static_cast<double>(outcome.done) / outcome.seconds);
+  if (outcome.interrupted && !flags.output.quiet)
+    fmt::print(stderr, "fathom: interrupted after {} of {} configurations{}\n", before.rows + outcome.done, space.rows(), path.empty() ? "" : "; continue with --resume");
+  if (keeps && !outcome.closed) {
+    Document document;
+    document.title = fmt::format("Sweep of {} configurations", before.rows + outcome.done);
+    if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer));
+    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", flags.top, names_of(by)), keepers.top->sorted(), writer));
+    emit_document(document, table_flags);
+  }
+  return outcome.interrupted ? 130 : 0;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("sweep", "count, predict or compare over ranges; streaming rows, Pareto front");
+  command->add_option("MODEL", flags->model.models, "built-in names, INI files or Hugging Face config.json")->required();
+  command->add_option("--do", flags->what, "count, predict or compare [count]")->type_name("W")->group("Sweep");
+  command->add_option("--set", flags->model.set, "vary a model key: width=512:2048:256, mlp=4*width, norm=rms,layer")
+      ->allow_extra_args(false)->type_name("KEY=LIST")->group("Sweep");
+  command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes,flops_ratio")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
+  command->add_option("--pareto", flags->pareto, "print the front over columns (max:X) instead of all rows")->type_name("C,...")->group("Sweep");
+  command->add_option("--top", flags->top, "print the N best rows by --sort instead of all rows")->type_name("N")->group("Sweep");
+  command->add_option("--sort", flags->sort, "column of --top (min:X or max:X)")->type_name("C")->group("Sweep");
+  command->add_option("--jobs", flags->jobs, "threads [all]")->type_name("N")->group("Sweep");
+  command->add_flag("--resume", flags->resume, "continue the --save file where it ends")->group("Sweep");
+  command->add_option("--mod-every", flags->model.mod_every, "MoD twins: route layer l where l mod M = M-1; a list")->type_name("M")->group("MoD twin");
+  command->add_option("--capacity", flags->model.capacity, "shares of the tokens: 1/8,0.25, 0.1:0.9:0.1; none: unrouted [1/8]")->type_name("F")->group("MoD twin");
+  command->add_option("--slots", flags->model.slots, "absolute slots per sequence instead of a share; a list")->type_name("N")->group("MoD twin");
+  command->add_option("--rounding", flags->model.rounding, "of capacity x tokens: floor, half-up, ceil; a list [floor]")->type_name("MODE")->group("MoD twin");
+  command->add_option("--gate", flags->model.gate, "raw, sigmoid or none; a list [raw]")->type_name("G")->group("MoD twin");
+  add_scenario_flags(*command, flags->scenario);
+  add_predict_flags(*command, flags->timed);
+  add_measure_flags(*command, flags->timed);
+  add_output_flags(*command, flags->output);
+  command->footer("Examples:\n  fathom sweep gpt2-124m --mod-every 2,4 --capacity 0.125:1:0.125 --seq 256:1024:x2 --save rows.csv\n"
+                  "  fathom sweep dense-60m --set width=512:2048:256 --set heads=width/64 --set mlp=4*width --pareto flops,max:params");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace fathom

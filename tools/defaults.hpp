@@ -1,0 +1,23 @@
+// The user's defaults file: options that are added to every command line that does not give them.
+//
+// $XDG_CONFIG_HOME/fathom/defaults.ini (else ~/.config/fathom/defaults.ini), sections [common] and [COMMAND]:
+//   [common]
+//   color = never
+//   [compare]
+//   save = report.md
+//   ops = yes
+// [common] holds for the commands that have the option; a command's own section wins, the command line wins over both.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace fathom {
+
+// The arguments with the file's options put behind the command's name; unchanged where there is no file, no command, or `--no-defaults` (which is taken out).
+// Throws Error(kInput) with file and line for an option or command that does not exist.
+std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::string> arguments);
+
+}  // namespace fathom

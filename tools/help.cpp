@@ -1,0 +1,193 @@
+#include "tools/help.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "tools/cli.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+
+// What a short page explains; everything else it only names.
+const std::set<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "--phase", "--batch", "--seq", "--dtype", "--mod-every", "--capacity", "--on",
+                                       "--backend", "--output", "--save", "--do", "--set", "--pareto", "--resume", "--fail-on", "--convention", "--budget"};
+
+std::string left_of(const OptionText& option) {
+  std::string text = option.short_name.empty() ? option.name : option.short_name + "," + option.name;
+  if (!option.type.empty()) text += " " + option.type;
+  if (option.positional && option.repeats) text += "...";
+  return text;
+}
+
+void explain(std::string& out, const OptionText& option, std::size_t column) {
+  const std::string left = "  " + left_of(option);
+  out += left;
+  if (left.size() + 2 > column)
+    out += "\n" + std::string(column, ' ');
+  else
+    out.append(column - left.size(), ' ');
+  // Words wrapped behind the column.
+  std::size_t at = column;
+  for (const std::string& word : split(option.description, ' ')) {
+    if (at > column && at + 1 + word.size() > kWidth) {
+      out += "\n" + std::string(column, ' ');
+      at = column;
+    } else if (at > column) {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += word.size();
+  }
+  out += '\n';
+}
+
+std::vector<std::string> groups_of(const std::vector<OptionText>& options) {
+  std::vector<std::string> groups;
+  for (const OptionText& option : options)
+    if (!option.group.empty() && std::find(groups.begin(), groups.end(), option.group) == groups.end()) groups.push_back(option.group);
+  return groups;
+}
+
+std::string short_group(const std::string& group) { return group.substr(0, group.find(" (")); }
+
+// "fathom count MODEL... [options]"
+std::string usage(const CLI::App& app, const std::string& name) {
+  std::string text = "Usage: " + name;
+  for (const OptionText& option : options_of(app))
+    if (option.positional) text += " " + option.name + (option.repeats ? "..." : "");
+  return text + (commands_of(app).empty() ? " [options]\n" : " COMMAND [options]\n");
+}
+
+std::string full_page(const CLI::App& app, const std::string& name) {
+  std::string out = app.get_description() + "\n" + usage(app, name);
+  const std::vector<OptionText> options = options_of(app);
+  for (const std::string& group : groups_of(options)) {
+    out += "\n" + group + ":\n";
+    for (const OptionText& option : options)
+      if (option.group == group) explain(out, option, 28);
+  }
+  if (!app.get_footer().empty()) out += "\n" + app.get_footer() + "\n";
+  return out;
+}
+
+std::string short_page(const CLI::App& app, const std::string& name) {
+  std::string out = app.get_description() + "\n" + usage(app, name);
+  const std::vector<OptionText> options = options_of(app);
+  for (const OptionText& option : options)
+    if (kCommon.count(option.name) > 0) explain(out, option, 24);
+  std::string line;
+  for (const std::string& group : groups_of(options)) {
+    std::string names;
+    for (const OptionText& option : options)
+      if (option.group == group && kCommon.count(option.name) == 0 && option.name != "--help" && option.name != "--help-all") names += " " + left_of(option);
+    if (names.empty()) continue;
+    line = short_group(group) + ":";
+    for (const std::string& word : split(names.substr(1), ' ')) {
+      const bool flag = word[0] == '-';
+      if (flag && line.size() + 1 + word.size() + 2 > kWidth) {  // an option and its value stay on one line
+        out += line + "\n";
+        line = " ";
+      }
+      line += " " + word;
+    }
+    out += line + "\n";
+  }
+  if (!app.get_footer().empty()) out += "\n" + app.get_footer() + "\n";
+  return out + "All options: " + name + " --help-all\n";
+}
+
+std::string command_list(const CLI::App& app) {
+  std::string out = "\nCommands:\n";
+  for (const CLI::App* command : commands_of(app)) out += fmt::format("  {:<12} {}\n", command->get_name(), command->get_description());
+  return out;
+}
+
+// Text in roff: a leading dot or quote and every backslash and hyphen are special.
+std::string roff(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if ((c == '.' || c == '\'') && (i == 0 || text[i - 1] == '\n')) out += "\\&";
+    if (c == '\\')
+      out += "\\\\";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<OptionText> options_of(const CLI::App& app) {
+  std::vector<OptionText> options;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionText text;
+    text.positional = option->get_positional();
+    if (text.positional)
+      text.name = option->get_name(true);
+    else if (!option->get_lnames().empty())
+      text.name = "--" + option->get_lnames()[0];
+    if (!text.positional && !option->get_snames().empty()) text.short_name = "-" + option->get_snames()[0];
+    if (text.name.empty()) std::swap(text.name, text.short_name);
+    const bool takes_value = option->get_items_expected_max() > 0;
+    if (takes_value && !text.positional) text.type = option->get_type_name();
+    text.repeats = option->get_items_expected_max() > 1;
+    text.description = option->get_description();
+    text.group = text.positional ? "Arguments" : option->get_group();
+    if (!text.group.empty()) options.push_back(std::move(text));
+  }
+  // Arguments first, then the options in the order of their groups.
+  std::stable_partition(options.begin(), options.end(), [](const OptionText& option) { return option.positional; });
+  return options;
+}
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); });
+}
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const {
+  const bool root = app->get_parent() == nullptr;
+  const std::string name = root ? app->get_name() : app->get_parent()->get_name() + " " + app->get_name();
+  if (!root) return mode == CLI::AppFormatMode::Normal ? short_page(*app, name) : full_page(*app, name);
+  std::string out = app->get_description() + "\n\n" + usage(*app, name);
+  if (mode != CLI::AppFormatMode::Normal) {
+    out = full_page(*app, name) + command_list(*app);
+    for (const CLI::App* command : commands_of(*app)) out += "\n----\n\n" + full_page(*command, name + " " + command->get_name());
+    return out;
+  }
+  return out + command_list(*app) + "\n" + app->get_footer() + "\nA command explains itself: fathom COMMAND --help (--help-all: every option)\n";
+}
+
+std::string man_page(const CLI::App& app) {
+  std::string out = ".TH FATHOM 1 \"\" \"fathom\" \"User Commands\"\n.SH NAME\nfathom \\- count, predict, run and compare Mixture\\-of\\-Depths transformers\n";
+  out += ".SH SYNOPSIS\n.B fathom\n.I COMMAND\n[options]\n.SH DESCRIPTION\n" + roff(app.get_description()) + "\n";
+  for (const CLI::App* command : commands_of(app)) {
+    out += fmt::format(".SH FATHOM {}\n{}\n.PP\n.nf\n{}.fi\n", [&] {
+      std::string upper = command->get_name();
+      std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+      return upper;
+    }(), roff(command->get_description()), roff(usage(*command, "fathom " + command->get_name())));
+    const std::vector<OptionText> options = options_of(*command);
+    for (const std::string& group : groups_of(options)) {
+      out += ".SS " + roff(group) + "\n";
+      for (const OptionText& option : options)
+        if (option.group == group) out += ".TP\n.B " + roff(left_of(option)) + "\n" + roff(option.description) + "\n";
+    }
+    if (!command->get_footer().empty()) out += ".PP\n.nf\n" + roff(command->get_footer()) + "\n.fi\n";
+  }
+  out += ".SH EXIT STATUS\n0 done; 1 a stated condition failed; 2 the command line cannot be parsed; 3 invalid or unknown input; 4 the environment (no device, out of memory, full disk);\n"
+         "70 a bug; 130 interrupted.\n";
+  out += ".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/fathom/defaults.ini\n" + roff("default options: [COMMAND] or [common], then option = value; --no-defaults ignores it") + "\n";
+  out += ".TP\n.I $XDG_CACHE_HOME/fathom/this-machine.ini\nthis machine as probed\n";
+  return out;
+}
+
+}  // namespace fathom

@@ -1,0 +1,35 @@
+// Help pages and the manual, from the text that the commands are declared with.
+//
+// `--help` is a page that fits a screen: the options most people need with their meaning and default, the others by name. `--help-all` and the
+// man page explain every option. All three read the CLI11 declarations, so none can say something else than the program does.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace fathom {
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+};
+
+// One option as declared.
+struct OptionText {
+  std::string name;         // "--batch", "MODEL"
+  std::string short_name;   // "-o" or ""
+  std::string type;         // "B"; "" for flags
+  std::string description;
+  std::string group;
+  bool positional = false;
+  bool repeats = false;
+};
+std::vector<OptionText> options_of(const CLI::App& app);
+std::vector<const CLI::App*> commands_of(const CLI::App& app);
+
+// fathom(1) as roff.
+std::string man_page(const CLI::App& app);
+
+}  // namespace fathom

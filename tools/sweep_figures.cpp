@@ -1,0 +1,176 @@
+#include "tools/sweep_figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "lib/error.hpp"
+#include "lib/plan.hpp"
+#include "models/builder.hpp"
+#include "models/params.hpp"
+#include "reports/columns.hpp"
+
+namespace fathom {
+namespace {
+
+// In the order of RowEvaluator::Figure.
+constexpr std::array<const char*, 23> kFigures = {
+    "params_total", "params_active", "flops_matmul", "flops_expected", "elements_vector", "bytes_read", "bytes_written", "kv_bytes", "kv_bytes_per_token", "peak_bytes",
+    "intensity", "flops_ratio", "predicted_s", "predicted_lo_s", "predicted_hi_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s",
+    "launch_s", "predicted_ratio", "tokens_per_s"};
+constexpr std::size_t kFirstPredicted = 12;
+constexpr std::array<const char*, 14> kMeasured = {"measured_s", "normalised_s", "min_s", "p50_s", "p95_s", "p99_s", "samples", "spread", "noise", "achieved_flops_per_s", "error", "time_ratio", "verdict", "light_s"};
+
+std::ptrdiff_t index_of(const std::string& key) {
+  const auto found = std::find(kFigures.begin(), kFigures.end(), key);
+  return found == kFigures.end() ? -1 : found - kFigures.begin();
+}
+bool measured(const std::string& key) { return std::find(kMeasured.begin(), kMeasured.end(), key) != kMeasured.end(); }
+
+void set(SweepValue& value, u128 count) {
+  value.kind = SweepValue::Kind::kCount;
+  value.count = count;
+}
+void set(SweepValue& value, double number) {
+  value.kind = SweepValue::Kind::kNumber;
+  value.number = number;
+}
+
+double tokens_of(const Scenario& s) { return static_cast<double>(s.batch) * (s.phase == Phase::kDecode ? 1.0 : static_cast<double>(s.length)); }
+
+}  // namespace
+
+std::string figure_key(const std::string& name, SweepKind kind) {
+  static const std::vector<std::pair<std::string, std::string>> kShort = {{"flops", "flops_matmul"}, {"params", "params_total"}, {"memory", "peak_bytes"}, {"kv", "kv_bytes"}, {"read", "bytes_read"}};
+  std::string key = name;
+  if (name == "time") key = kind == SweepKind::kCompare ? "measured_s" : "predicted_s";
+  for (const auto& [from, to] : kShort)
+    if (name == from) key = to;
+  const std::ptrdiff_t index = index_of(key);
+  if (index < 0 && !measured(key)) {
+    std::vector<std::string> names = {"flops", "time", "params", "memory", "kv"};
+    names.insert(names.end(), kFigures.begin(), kFigures.end());
+    names.insert(names.end(), kMeasured.begin(), kMeasured.end());
+    throw_input(fmt::format("a sweep has no column '{}'", name.substr(0, 80)), {}, name_hint(name, names));
+  }
+  if (kind == SweepKind::kCount && (index < 0 || static_cast<std::size_t>(index) >= kFirstPredicted))
+    throw_input(fmt::format("'{}' is not counted", name), {}, index < 0 ? "add --do compare" : "add --do predict (and --on MACHINE)");
+  if (kind == SweepKind::kPredict && index < 0) throw_input(fmt::format("'{}' is measured, not predicted", name), {}, "add --do compare");
+  return key;
+}
+
+std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space, const std::vector<std::string>& columns, const std::vector<std::string>& extra) {
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  };
+  if (columns.empty()) {
+    for (const char* key : {"params_total", "params_active", "flops_matmul"}) add(key);
+    if (space.routed() && (space.has_phase(Phase::kDecode) || space.has_phase(Phase::kPrefill))) add("flops_expected");
+    for (const char* key : {"elements_vector", "bytes_read", "bytes_written", "kv_bytes"}) add(key);
+    if (kind != SweepKind::kCount)
+      for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "compute_s", "memory_s", "launch_s"}) add(key);
+    if (kind == SweepKind::kCompare)
+      for (const char* key : {"measured_s", "spread", "error", "verdict"}) add(key);
+  }
+  for (const std::string& name : columns) add(figure_key(name, kind));
+  for (const std::string& name : extra) add(figure_key(name, kind));
+  return keys;
+}
+
+RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure)
+    : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure) {
+  for (const std::string& key : keys_) {
+    const std::ptrdiff_t index = index_of(key);
+    if (index < 0) continue;
+    const auto figure = static_cast<Figure>(index);
+    figures_.push_back(figure);
+    need_prediction_ = need_prediction_ || static_cast<std::size_t>(index) >= kFirstPredicted;
+    need_list_ = need_list_ || figure == Figure::kPeak;
+    need_twin_ = need_twin_ || figure == Figure::kFlopsRatio || figure == Figure::kPredictedRatio;
+    need_expected_ = need_expected_ || figure == Figure::kExpected || figure == Figure::kFlopsRatio;
+  }
+  need_list_ = need_list_ || need_prediction_;
+}
+
+const std::string& RowEvaluator::evaluate(const SweepPoint& point, std::vector<SweepValue>& values) {
+  values.resize(keys_.size());
+  for (SweepValue& value : values) value.kind = SweepValue::Kind::kNone;
+  status_.clear();
+  if (!point.network) return point.error;
+  try {
+    if (measure_ && kind_ == SweepKind::kCompare)
+      values = (*measure_)(*point.network, point.scenario, keys_);
+    else
+      count(point, values);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInternal) throw;
+    for (SweepValue& value : values) value.kind = SweepValue::Kind::kNone;
+    status_ = error.where().key.empty() ? error.message() : error.where().key + ": " + error.message();
+  }
+  return status_;
+}
+
+void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& values) {
+  const Network& network = *point.network;
+  const Scenario& s = point.scenario;
+  if (network_ != point.network_index) {
+    const ParameterCount params = count_parameters(network);
+    params_ = params.total.value();
+    active_ = params.active.value();
+    if (need_twin_) twin_ = dense_twin(network);
+    kv_.length = -1;
+    network_ = point.network_index;
+  }
+  const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length;
+  const ListTotals sums = count_totals(network, s, need_expected_);
+  const Cost& total = sums.total;
+  double twin_flops = 0, twin_seconds = 0;
+  if (need_twin_) twin_flops = count_totals(twin_, s, true).expected.flops;
+  // The list itself is made only where something walks it.
+  std::optional<Workload> list;
+  StepPrediction prediction;
+  if (need_list_) list = build(network, s);
+  if (need_prediction_) {
+    prediction = predict(*list, *machine_, options_);
+    if (need_twin_) twin_seconds = predict(build(twin_, s), *machine_, options_).seconds;
+  }
+  if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
+    kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
+  }
+  const auto ratio = [](SweepValue& value, double a, double b) {
+    if (b > 0) set(value, a / b);
+  };
+  for (std::size_t i = 0; i < figures_.size(); ++i) {
+    SweepValue& v = values[i];
+    switch (figures_[i]) {
+      case Figure::kParams: set(v, params_); break;
+      case Figure::kActive: set(v, active_); break;
+      case Figure::kFlops: set(v, total.flops.value()); break;
+      case Figure::kExpected: set(v, sums.expected.flops); break;
+      case Figure::kElements: set(v, total.elements_total().value()); break;
+      case Figure::kRead: set(v, total.read.value()); break;
+      case Figure::kWritten: set(v, total.written.value()); break;
+      case Figure::kKv: set(v, s.phase == Phase::kTrain ? u128{0} : checked_mul(kv_.each, static_cast<u128>(s.batch))); break;
+      case Figure::kKvToken: set(v, kv_.token); break;
+      case Figure::kPeak: set(v, static_cast<u128>(plan_memory(*list).arena)); break;
+      case Figure::kIntensity: ratio(v, total.flops.to_double(), total.read.to_double() + total.written.to_double()); break;
+      case Figure::kFlopsRatio: ratio(v, sums.expected.flops, twin_flops); break;
+      case Figure::kPredicted: set(v, prediction.seconds); break;
+      case Figure::kLo: set(v, prediction.lo); break;
+      case Figure::kHi: set(v, prediction.hi); break;
+      case Figure::kP50: set(v, prediction.p50); break;
+      case Figure::kP95: set(v, prediction.p95); break;
+      case Figure::kP99: set(v, prediction.p99); break;
+      case Figure::kCompute: set(v, prediction.compute); break;
+      case Figure::kMemory: set(v, prediction.memory); break;
+      case Figure::kLaunch: set(v, prediction.launch); break;
+      case Figure::kPredictedRatio: ratio(v, prediction.seconds, twin_seconds); break;
+      case Figure::kTokenRate: ratio(v, tokens_of(s), prediction.seconds); break;
+    }
+  }
+}
+
+}  // namespace fathom

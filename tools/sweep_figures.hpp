@@ -1,0 +1,68 @@
+// The figures of one row of a sweep: which columns there are, and their values for a configuration.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lib/machine.hpp"
+#include "lib/predict/prediction.hpp"
+#include "lib/units.hpp"
+#include "tools/sweep_space.hpp"
+
+namespace fathom {
+
+enum class SweepKind { kCount, kPredict, kCompare };
+
+// A value without the heap: rows are made by the hundred thousand.
+struct SweepValue {
+  enum class Kind : std::uint8_t { kNone, kCount, kNumber, kText } kind = Kind::kNone;
+  u128 count = 0;
+  double number = 0;
+  std::string text;
+};
+
+// "flops" -> "flops_matmul", "time" -> "predicted_s" or "measured_s", "params", "memory", "kv"; else a glossary key. Throws Error(kInput) for a name that is
+// unknown, or that this kind of sweep does not yield.
+std::string figure_key(const std::string& name, SweepKind kind);
+
+// The default columns, and those of `columns` (empty: the defaults) with `extra` ones appended where missing.
+std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space, const std::vector<std::string>& columns, const std::vector<std::string>& extra);
+
+// What compare rows measure with: fills the figures of one configuration by key. Set by the command, so that this file need not know backends.
+using MeasureRow = std::function<std::vector<SweepValue>(const Network&, const Scenario&, const std::vector<std::string>& keys)>;
+
+class RowEvaluator {
+ public:
+  // `machine` for kPredict and kCompare; `measure` for kCompare. Both must outlive this object.
+  RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure);
+
+  // Values by column, and "" or the reason why there are none. Never throws for a bad configuration.
+  const std::string& evaluate(const SweepPoint& point, std::vector<SweepValue>& values);
+
+ private:
+  enum class Figure { kParams, kActive, kFlops, kExpected, kElements, kRead, kWritten, kKv, kKvToken, kPeak, kIntensity, kFlopsRatio, kPredicted, kLo, kHi, kP50, kP95, kP99, kCompute,
+                      kMemory, kLaunch, kPredictedRatio, kTokenRate };
+  void count(const SweepPoint& point, std::vector<SweepValue>& values);
+
+  SweepKind kind_;
+  std::vector<std::string> keys_;
+  std::vector<Figure> figures_;
+  bool need_list_ = false, need_prediction_ = false, need_expected_ = false, need_twin_ = false;
+  const Machine* machine_;
+  PredictOptions options_;
+  const MeasureRow* measure_;
+  std::string status_;
+  // Kept between rows of one network.
+  std::uint64_t network_ = ~std::uint64_t{0};
+  u128 params_ = 0, active_ = 0;
+  Network twin_;
+  struct {
+    std::int64_t length = -1, page = 0;
+    DType dtype = DType::kF32;
+    u128 each = 0, token = 0;
+  } kv_;
+};
+
+}  // namespace fathom

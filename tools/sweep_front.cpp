@@ -1,0 +1,91 @@
+#include "tools/sweep_front.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/error.hpp"
+
+namespace fathom {
+namespace {
+
+// More is better for rates and shares of a peak.
+bool better_when_large(const std::string& key) {
+  return key == "tokens_per_s" || key == "intensity" || key == "achieved_flops_per_s";
+}
+
+bool worse(const SweepFront::Entry& a, const SweepFront::Entry& b) {  // a before b in the order "best first" is: !worse(a, b)
+  for (std::size_t i = 0; i < a.values.size(); ++i)
+    if (a.values[i] != b.values[i]) return a.values[i] > b.values[i];
+  return a.row > b.row;
+}
+bool before(const SweepFront::Entry& a, const SweepFront::Entry& b) { return worse(b, a); }
+
+}  // namespace
+
+std::vector<Objective> parse_objectives(const std::string& text, SweepKind kind) {
+  std::vector<Objective> objectives;
+  for (std::string name : split(text, ',')) {
+    std::optional<bool> maximise;
+    if (name.starts_with("max:") || name.starts_with("min:")) {
+      maximise = name.starts_with("max:");
+      name.erase(0, 4);
+    }
+    const std::string key = figure_key(name, kind);
+    for (const Objective& other : objectives)
+      if (other.key == key) throw_input(fmt::format("'{}' is named twice", name));
+    objectives.push_back({key, maximise.value_or(better_when_large(key))});
+  }
+  return objectives;
+}
+
+void SweepFront::offer(std::uint64_t row, const std::vector<double>& values, std::string_view line) {
+  Entry entry{row, values, {}};
+  for (std::size_t i = 0; i < objectives_.size(); ++i)
+    if (objectives_[i].maximise) entry.values[i] = -entry.values[i];
+  std::size_t kept = 0;
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    bool better = false, worse_somewhere = false;  // the new row than this one
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      better = better || entry.values[i] < entries_[e].values[i];
+      worse_somewhere = worse_somewhere || entry.values[i] > entries_[e].values[i];
+    }
+    if (worse_somewhere && !better) {
+      // Dominated: nothing that is kept can be dominated by it. The one that dominates moves forward, where the next rows meet it first.
+      if (kept == e && e > 0) std::swap(entries_[e], entries_[e / 2]);
+      return;
+    }
+    if (better && !worse_somewhere) continue;
+    if (kept != e) entries_[kept] = std::move(entries_[e]);
+    ++kept;
+  }
+  entries_.resize(kept);
+  entry.line = line;
+  entries_.push_back(std::move(entry));
+}
+
+std::vector<SweepFront::Entry> SweepFront::sorted() const {
+  std::vector<Entry> entries = entries_;
+  std::sort(entries.begin(), entries.end(), before);
+  return entries;
+}
+
+void SweepTop::offer(std::uint64_t row, double value, std::string_view line) {
+  if (count_ == 0) return;
+  const double v = objective_.maximise ? -value : value;
+  if (heap_.size() == count_) {
+    if (v >= heap_.front().values[0]) return;  // an equal one that came earlier stays
+    std::pop_heap(heap_.begin(), heap_.end(), before);
+    heap_.pop_back();
+  }
+  heap_.push_back({row, {v}, std::string(line)});
+  std::push_heap(heap_.begin(), heap_.end(), before);
+}
+
+std::vector<SweepFront::Entry> SweepTop::sorted() const {
+  std::vector<SweepFront::Entry> entries = heap_;
+  std::sort(entries.begin(), entries.end(), before);
+  return entries;
+}
+
+}  // namespace fathom

@@ -1,0 +1,207 @@
+// The scenario axes of a sweep, and row number -> configuration.
+#include <algorithm>
+#include <limits>
+
+#include "lib/error.hpp"
+#include "reports/json_writer.hpp"
+#include "tools/sweep_space.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr std::int64_t kDefault = std::numeric_limits<std::int64_t>::min();  // not given: follows from the model, or from another axis
+
+// "f32,bf16" read by the parser of one word.
+template <class Parse>
+void read_words(const std::string& text, Parse parse, std::vector<std::int64_t>& values, std::vector<std::string>& texts) {
+  for (const std::string& word : split(text, ',')) {
+    values.push_back(static_cast<std::int64_t>(parse(word)));
+    texts.push_back(word);
+  }
+}
+
+}  // namespace
+
+SweepSpace::Axis& SweepSpace::add_axis(Slot slot, const char* column, const std::string& text, bool always, Unit unit) {
+  Axis axis;
+  axis.slot = slot;
+  axis.given = !text.empty();
+  if (always || axis.given) axis.column = add_column(column, unit, unit != Unit::kText);
+  axes_.push_back(std::move(axis));
+  return axes_.back();
+}
+
+void SweepSpace::add_scenario(const ScenarioFlags& flags) {
+  base_.full_mask = flags.full_mask;
+  base_.optimizer = !flags.no_optimizer;
+  std::vector<std::string> phases;
+  for (const std::string& item : flags.phases)
+    for (const std::string& word : split(item, ',')) phases.push_back(word);
+  if (phases.empty()) phases.push_back("prefill");
+  for (const std::string& word : phases) {
+    PhasePart part;
+    part.phase = parse_phase(word);
+    phases_.push_back(part);
+  }
+  phase_column_ = add_column("phase", Unit::kText, false);
+  const auto has = [&](Phase phase) { return has_phase(phase); };
+  const auto numbers = [&](Slot slot, const char* column, const std::string& text, const char* flag, bool always, std::int64_t otherwise) {
+    Axis& axis = add_axis(slot, column, text, always, Unit::kCount);
+    if (text.empty()) axis.values = {otherwise};
+    else axis.values = parse_range(text, flag);
+    for (std::int64_t value : axis.values) axis.texts.push_back(std::to_string(value));
+  };
+  const auto words = [&](Slot slot, const char* column, const std::string& text, bool always, auto parse, std::int64_t otherwise, const char* name) {
+    Axis& axis = add_axis(slot, column, text, always, Unit::kText);
+    if (text.empty()) axis.values = {otherwise}, axis.texts = {name};
+    else read_words(text, parse, axis.values, axis.texts);
+  };
+  words(Slot::kDtype, "dtype", flags.dtype, true, parse_dtype, static_cast<std::int64_t>(gpu_ ? DType::kBF16 : DType::kF32), gpu_ ? "bf16" : "f32");
+  words(Slot::kKvDtype, "kv_dtype", flags.kv_dtype, false, parse_dtype, -1, "");
+  words(Slot::kGradDtype, "grad_dtype", flags.grad_dtype, false, parse_dtype, -1, "");
+  words(Slot::kLogits, "logits", flags.logits, false, parse_logits, -1, "");
+  words(Slot::kRouting, "routing", flags.routing, false, parse_routing, -1, "");
+  words(Slot::kRecompute, "recompute", flags.recompute, false, parse_recompute, static_cast<std::int64_t>(Recompute::kNone), "none");
+  {
+    Axis& axis = add_axis(Slot::kParticipation, "participation", flags.participation, false, Unit::kRatio);
+    if (axis.given) {
+      for (const std::string& text : fraction_list(flags.participation, "--participation")) {
+        if (text == "none") throw Error(ErrorKind::kUsage, "--participation: 'none' is no share");
+        axis.fractions.push_back(parse_fraction(text));
+        axis.values.push_back(static_cast<std::int64_t>(axis.values.size()));
+        axis.texts.push_back(shortest(axis.fractions.back().value()));
+      }
+    } else {
+      axis.values = {-1}, axis.texts = {""};
+    }
+  }
+  numbers(Slot::kKvPage, "kv_page", flags.kv_page, "--kv-page", false, 1);
+  numbers(Slot::kMicro, "grad_accumulation", flags.grad_accumulation, "--grad-accumulation", false, 1);
+  numbers(Slot::kLength, "seq", flags.seq, "--seq", true, kDefault);
+  if (has(Phase::kGenerate)) numbers(Slot::kLength, "prompt", flags.prompt.empty() ? flags.seq : flags.prompt, "--prompt", true, kDefault);
+  numbers(Slot::kPast, "past", flags.past, "--past", false, 0);
+  numbers(Slot::kContext, "context", flags.context, "--context", has(Phase::kDecode), kDefault);
+  numbers(Slot::kTokens, "tokens", flags.tokens, "--tokens", has(Phase::kGenerate), 64);
+  numbers(Slot::kBatch, "batch", flags.batch, "--batch", true, 1);
+  for (PhasePart& part : phases_) {
+    for (const Axis& axis : axes_) {
+      const bool used = applies(axis, part.phase);
+      part.used.push_back(used);
+      if (!used) continue;
+      if (axis.size() > (std::uint64_t{1} << 60) / part.rows) throw_input("the sweep has more than 1e18 configurations");
+      part.rows *= axis.size();
+    }
+  }
+}
+
+bool SweepSpace::has_phase(Phase phase) const {
+  return std::any_of(phases_.begin(), phases_.end(), [&](const PhasePart& part) { return part.phase == phase; });
+}
+
+bool SweepSpace::routed() const {
+  return twin_ || std::any_of(models_.begin(), models_.end(), [](const Network& network) { return network.has_routes(); });
+}
+
+// Values that a phase does not look at are no rows of it.
+bool SweepSpace::applies(const Axis& axis, Phase phase) const {
+  const bool train = phase == Phase::kTrain, decode = phase == Phase::kDecode, generate = phase == Phase::kGenerate;
+  switch (axis.slot) {
+    case Slot::kGradDtype:
+    case Slot::kRecompute:
+    case Slot::kMicro: return train;
+    case Slot::kLogits: return !train;
+    case Slot::kKvDtype:
+    case Slot::kKvPage: return !train;
+    case Slot::kPast: return phase == Phase::kPrefill;
+    case Slot::kContext: return decode;
+    case Slot::kTokens: return generate;
+    case Slot::kLength: {
+      if (columns_[static_cast<std::size_t>(axis.column)].key == "prompt") return generate;
+      if (generate) return false;
+      // With a context of its own a decode step has no other length.
+      return !decode || std::none_of(axes_.begin(), axes_.end(), [](const Axis& other) { return other.slot == Slot::kContext && other.given; });
+    }
+    default: return true;
+  }
+}
+
+void SweepSpace::set_value(const Axis& axis, std::size_t at, SweepPoint& point) const {
+  Scenario& s = point.scenario;
+  const std::int64_t value = axis.values[at];
+  switch (axis.slot) {
+    case Slot::kDtype: s.dtype = s.kv_dtype = s.grad_dtype = static_cast<DType>(value); break;
+    case Slot::kKvDtype:
+      if (value >= 0) s.kv_dtype = static_cast<DType>(value);
+      break;
+    case Slot::kGradDtype:
+      if (value >= 0) s.grad_dtype = static_cast<DType>(value);
+      break;
+    case Slot::kLogits:
+      if (value >= 0) s.logits = static_cast<LogitsKind>(value);
+      break;
+    case Slot::kRouting:
+      if (value >= 0) s.routing = static_cast<RoutingRule>(value);
+      break;
+    case Slot::kParticipation:
+      if (value >= 0) s.participation = axis.fractions[at];
+      break;
+    case Slot::kRecompute: s.recompute = static_cast<Recompute>(value); break;
+    case Slot::kKvPage: s.kv_page = value; break;
+    case Slot::kMicro: s.grad_accumulation = value; break;
+    case Slot::kLength: s.length = value; break;
+    case Slot::kPast: s.past = value; break;
+    case Slot::kContext: s.context = value; break;
+    case Slot::kTokens: s.tokens = value; break;
+    case Slot::kBatch: s.batch = value; break;
+  }
+}
+
+std::int64_t SweepSpace::default_length(const Network& network) const {
+  return network.max_length > 0 ? std::min<std::int64_t>(2048, network.max_length) : 2048;
+}
+
+void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
+  point.row = row;
+  point.keys.resize(columns_.size());
+  const std::uint64_t network = row / rows_per_network_;
+  std::uint64_t rest = row % rows_per_network_;
+  if (point.network_index != network) set_network(network, point);
+  const PhasePart* part = phases_.data();
+  while (rest >= part->rows) rest -= part->rows, ++part;
+  point.keys[static_cast<std::size_t>(phase_column_)] = phase_name(part->phase);
+  point.scenario = base_;
+  point.scenario.phase = part->phase;
+  point.scenario.logits = part->phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
+  point.scenario.length = point.scenario.context = kDefault;
+  // Innermost axis first for the digits; the values are set outermost first, since some (dtype) are defaults of others (kv_dtype).
+  std::uint32_t digits[24] = {};
+  for (std::size_t i = axes_.size(); i-- > 0;) {
+    const std::size_t size = axes_[i].size();
+    if (!part->used[i] || size == 1) continue;
+    digits[i] = static_cast<std::uint32_t>(rest % size);
+    rest /= size;
+  }
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    const Axis& axis = axes_[i];
+    if (part->used[i]) set_value(axis, digits[i], point);
+    if (axis.column < 0) continue;
+    std::string& text = point.keys[static_cast<std::size_t>(axis.column)];
+    if (!part->used[i]) text.clear();
+    else if (text != axis.texts[digits[i]]) text = axis.texts[digits[i]];
+  }
+  // Lengths that follow from the model or from one another.
+  Scenario& s = point.scenario;
+  const bool decode = s.phase == Phase::kDecode;
+  const bool no_length = s.length == kDefault, no_context = s.context == kDefault;
+  if (no_length) s.length = decode && !no_context ? s.context : point.network ? default_length(*point.network) : 2048;
+  if (no_context) s.context = decode ? s.length : 0;
+  if (!no_length && !(decode && no_context)) return;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].column < 0 || !part->used[i]) continue;
+    std::string& text = point.keys[static_cast<std::size_t>(axes_[i].column)];
+    if (axes_[i].slot == Slot::kLength && no_length) text = std::to_string(s.length);
+    if (axes_[i].slot == Slot::kContext && no_context) text = std::to_string(s.context);
+  }
+}
+
+}  // namespace fathom
