@@ -88,6 +88,7 @@ Support unsupported_part(const OpSpec& spec) {
           [](const Rope& op) { return op.offset > 0 ? "rotating the end of a head" : nullptr; },
           [](const Attention& op) { return op.apart || op.sinks ? "keys of other rows than the queries', or sinks" : nullptr; },
           [](const LatentHeads&) { return "latent attention"; },
+          [](const LatentHeadsBackward&) { return "latent attention"; },
           [](const Select& op) { return op.rest ? "bypass adapters" : nullptr; },
           [](const ScatterAddRows& op) { return op.replace || op.gate.kind == GateKind::kNone ? "gates on whole rows, or none" : nullptr; },
           [](const RouterScoreBackward& op) { return op.plain || op.weight_rows.count == 0 || op.input_rows.count == 0 ? "routers of another shape" : nullptr; },
