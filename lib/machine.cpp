@@ -142,6 +142,7 @@ std::string Machine::hash() const {
   out.figures(launch);
   out.figures(region);
   out.numbers(noise);
+  if (!references.empty()) out.numbers(references);
   for (const GemmCurve& c : gemm_curves) {
     out.text(c.variant);
     for (const std::int64_t v : {static_cast<std::int64_t>(c.dtype), static_cast<std::int64_t>(c.threads), c.n, c.k, static_cast<std::int64_t>(c.provenance)}) out.integer(v);
@@ -183,6 +184,22 @@ std::optional<Figure> figure_at(const PerThreads& figures, int threads) {
   result.provenance = weaker(below->second.provenance, above->second.provenance);
   result.source = fmt::format("between {} and {} threads", below->first, above->first);
   return result;
+}
+
+std::vector<std::string> falling_rates(const Machine& m) {
+  constexpr double kSlack = 0.9;
+  std::vector<std::string> found;
+  const auto look = [&](const std::string& what, const PerThreads& rates, const char* unit) {
+    for (auto at = rates.begin(); at != rates.end() && std::next(at) != rates.end(); ++at) {
+      const auto more = std::next(at);
+      if (more->second.value < kSlack * at->second.value)
+        found.push_back(fmt::format("{}: {:.3g} G{} at {} thread{}, {:.3g} at {}", what, at->second.value * 1e-9, unit, at->first, at->first == 1 ? "" : "s", more->second.value * 1e-9, more->first));
+    }
+  };
+  for (const Peak& p : m.peaks) look(fmt::format("{} peak", dtype_name(p.dtype)), p.rate, "FLOP/s");
+  for (const MemoryLevel& l : m.levels)
+    for (int a = 0; a < kAccesses; ++a) look(fmt::format("{} {}", l.name, access_name(static_cast<Access>(a))), l.rate[a], "B/s");
+  return found;
 }
 
 void check_machine(const Machine& m) {

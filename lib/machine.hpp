@@ -132,6 +132,9 @@ struct Machine {
   std::optional<Figure> clock_read;   // s per reading of the clock
 
   std::map<std::string, double> noise;   // op class -> A/A spread of its bracketed times (0.012 = 1.2 %)
+  // Nominal seconds of the reference kernel of each class while this machine was calibrated: bracketed times are ratios to these, so that what
+  // was calibrated in one state of a shared machine can be compared with what is measured in another.
+  std::map<std::string, double> references;
   std::vector<GemmCurve> gemm_curves;
   std::vector<ClassFit> class_fits;
   GpuFit gpu_fit;   // GPUs that were fitted from measured kernels; absent: bounds only
@@ -153,5 +156,9 @@ std::optional<Figure> figure_at(const PerThreads& figures, int threads);
 
 // Throws Error(kInput) naming the first figure that a prediction cannot do without, or that contradicts another.
 void check_machine(const Machine& machine);
+
+// Rates that are smaller at a larger thread count by more than a tenth ("DRAM read: 21 GB/s at 1 thread, 12 GB/s at 2"): cores were taken away
+// while they were probed, and nothing may be predicted from them. Empty: plausible.
+std::vector<std::string> falling_rates(const Machine& machine);
 
 }  // namespace fathom

@@ -117,6 +117,7 @@ class Runner {
 
   // Unbracketed passes from start to end: what a user sees.
   void raw_passes() {
+    if (options_.bracketed && options_.raw_share <= 0) return;
     const double budget = options_.bracketed ? options_.seconds * options_.raw_share : options_.seconds;
     for (int round = 0; round < options_.max_rounds && !stop_; ++round) {
       if (round >= options_.min_rounds && (elapsed() >= budget || (!options_.bracketed && raw_settled()))) {
@@ -234,7 +235,8 @@ class Runner {
       ReferenceMeasurement r;
       r.name = name;
       const Samples samples{values};
-      r.nominal = samples.quantile(0.25);
+      r.nominal = r.p25 = samples.quantile(0.25);
+      if (const auto given = options_.nominal.find(name); given != options_.nominal.end() && given->second > 0) r.nominal = given->second;
       r.median = samples.median();
       r.p95 = samples.quantile(0.95);
       r.samples = static_cast<int>(values.size());

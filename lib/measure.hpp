@@ -51,10 +51,12 @@ struct MeasureOptions {
   int warmup = 1;                // passes that are discarded
   double target_spread = 0.01;   // stop when the A/A spread of every step is below this (and min_rounds are done)
   bool bracketed = true;         // false: only raw end-to-end passes
-  double raw_share = 0.3;        // of the budget for end-to-end passes
+  double raw_share = 0.3;        // of the budget for end-to-end passes; 0: none
   double too_short = 20e-6;      // below: batched where legitimate, else marked
   double batch_target = 40e-6;
   std::int64_t batch_bytes = 32 << 10;  // an op may be repeated in place iff idempotent and its operands stay in the innermost cache anyway
+  // Reference class -> nominal seconds to normalise by, instead of the p25 of this measurement (Machine::references).
+  std::map<std::string, double> nominal;
   std::function<void(const MeasureProgress&)> progress;  // may be empty
   std::function<bool()> interrupted;                     // true: stop after the current pass
 };
@@ -104,7 +106,8 @@ struct StepMeasurement {
 
 struct ReferenceMeasurement {
   std::string name;
-  double nominal = 0;              // p25 of all samples, seconds
+  double nominal = 0;              // what times are normalised by, seconds: p25 of all samples, or MeasureOptions::nominal
+  double p25 = 0;                  // of the samples of this measurement
   double median = 0, p95 = 0;
   double noise = 0;                // A/A of consecutive reference runs: 90 % quantile of |r2 / r1 - 1|
   int samples = 0;

@@ -14,6 +14,58 @@ constexpr std::int64_t kDecodeContexts[] = {700, 120, 1500, 360};
 
 }  // namespace
 
+Network small_network(const SmallShape& shape, std::int64_t layers) {
+  Network n;
+  n.name = fmt::format("{}{}", shape.experts > 0 ? "moe-" : "", shape.width);
+  n.width = shape.width;
+  n.vocab = kSmallVocab;
+  BlockConfig block;
+  AttentionConfig attention;
+  attention.heads = attention.kv_heads = shape.heads;
+  attention.head_dim = attention.rope_dim = shape.head_dim;
+  block.attention = attention;
+  MlpConfig mlp;
+  mlp.width = shape.mlp;
+  mlp.gated = shape.gated;
+  mlp.activation = shape.gated ? ActivationKind::kSilu : ActivationKind::kGeluTanh;
+  if (shape.experts > 0) {
+    MoeConfig moe;
+    moe.experts = shape.experts;
+    moe.picks = shape.picks;
+    moe.width = shape.mlp;
+    mlp.moe = moe;
+  }
+  block.mlp = mlp;
+  n.kinds = {block};
+  n.layers.assign(static_cast<size_t>(layers), 0);
+  validate(n);
+  return n;
+}
+
+const std::vector<SmallShape>& small_shapes() {
+  static const std::vector<SmallShape> shapes = {
+      {256, 4, 64, 1024, false, 0, 0}, {512, 8, 64, 1408, true, 0, 0}, {768, 12, 64, 3072, false, 0, 0}, {1024, 8, 128, 4096, false, 0, 0}, {512, 8, 64, 1024, false, 4, 1}};
+  return shapes;
+}
+
+std::vector<CalibrationCase> default_calibration_set(DType dtype) {
+  std::vector<CalibrationCase> cases;
+  for (const SmallShape& shape : small_shapes()) {
+    Network network = small_network(shape, 2);
+    if (shape.experts == 0) {
+      Route route;
+      route.capacity = Fraction{1, 8};
+      network = with_routes(network, 2, route);
+    }
+    network.name = fmt::format("{}{}", shape.experts > 0 ? "moe-" : "mod-", shape.width);
+    CalibrationSetOptions options;
+    options.dtype = dtype;
+    options.max_length = 1200;  // wide ones take long, and beyond this the efficiency of a product no longer changes
+    for (CalibrationCase& each : calibration_set(network, options)) cases.push_back(std::move(each));
+  }
+  return cases;
+}
+
 Network cut_to_kinds(const Network& network) {
   Network cut = network;
   cut.layers.clear();

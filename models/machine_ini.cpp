@@ -257,7 +257,7 @@ const BuiltinFile* find_machine(std::string_view name) {
 namespace {
 
 Machine machine_of(const IniFile& file) {
-  file.only({"", "machine", "software", "cost", "noise", "peak.*", "memory.*", "gemm.*", "model.*"});
+  file.only({"", "machine", "software", "cost", "noise", "reference", "peak.*", "memory.*", "gemm.*", "model.*"});
   const IniSection& head = file.get("");
   head.only({"schema"});
   const IniValue schema = head.get("schema");
@@ -271,6 +271,8 @@ Machine machine_of(const IniFile& file) {
       read_costs(s, m);
     else if (s.name() == "noise")
       for (const std::string& key : s.keys()) m.noise[key] = s.get(key).real(0);
+    else if (s.name() == "reference")
+      for (const std::string& key : s.keys()) m.references[key] = s.get(key).quantity(Dimension::kTime);
     else if (s.name().starts_with("peak."))
       read_peak(s, m);
     else if (s.name().starts_with("memory."))
@@ -336,6 +338,10 @@ std::string write_machine_ini(const Machine& m) {
   if (!m.noise.empty()) {
     write_section(out, "noise");
     for (const auto& [key, value] : m.noise) write_key(out, key, real_text(value));
+  }
+  if (!m.references.empty()) {
+    write_section(out, "reference");
+    for (const auto& [key, value] : m.references) write_key(out, key, quantity_text(value, kTime));
   }
   for (const GemmCurve& c : m.gemm_curves) {
     write_section(out, fmt::format("gemm.{}.{}.t{}.n{}.k{}", dtype_name(c.dtype), c.variant, c.threads, c.n, c.k));

@@ -9,13 +9,9 @@
 #include "lib/error.hpp"
 #include "lib/gpu/model_io.hpp"
 #include "lib/gpu/table_fit.hpp"
-#include "models/machine_ini.hpp"
 #include "reports/save.hpp"
 #include "tools/cli.hpp"
-#if FATHOM_CPU
-#include "kernels/cpu/probe_machine.hpp"
-#include "lib/measure.hpp"
-#endif
+#include "tools/calibrate_cpu.hpp"
 
 namespace fathom {
 namespace {
@@ -25,6 +21,7 @@ struct Flags {
   std::string source;
   int folds = 5;
   std::uint64_t seed = 11;
+  CpuCalibrationFlags cpu;
   OutputFlags output;
 };
 
@@ -108,45 +105,22 @@ int calibrate_from_tables(const Flags& flags) {
   return emit_document(document, print);
 }
 
-int calibrate_cpu(const Flags& flags) {
-#if FATHOM_CPU
-  Progress progress(flags.output.quiet);
-  const double start = system_clock().now();
-  cpu::MachineProbeOptions options;
-  options.progress = [&](double share, std::string_view stage) { progress.show(fmt::format("probing this machine ({})", stage), share, system_clock().now() - start); };
-  const Machine machine = cpu::probe_machine(options);
-  progress.clear();
-  const std::string text = write_machine_ini(machine);
-  bool saved = false;
-  for (const std::string& path : flags.output.save) {
-    save_file(path, text);
-    saved = true;
-  }
-  Document document;
-  document.title = machine.board;
-  if (!saved) document.paragraph("Not saved: give --save FILE.ini.");
-  document.add(CodeBlock{text});
-  OutputFlags print = flags.output;
-  print.save.clear();
-  return emit_document(document, print);
-#else
-  static_cast<void>(flags);
-  throw_input("this build has no CPU backend, so it cannot probe this machine", {}, "fit a GPU from tables: --from-table FILE");
-#endif
-}
-
 }  // namespace
 
 void add_calibrate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("calibrate", "a machine file: this CPU probed, or a GPU fitted from measured kernel tables");
+  command->add_option("models", flags->cpu.models, "networks whose shapes are calibrated [small networks of common widths]")->type_name("MODEL");
+  command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");
+  command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Calibration");
+  command->add_option("--time", flags->cpu.time, "seconds for the workloads, beside about 15 for the probes [55]")->type_name("S")->check(CLI::Range(1.0, 3600.0))->group("Calibration");
   command->add_option("--from-table", flags->tables, "measured tables of one GPU: gemm, attention, sustained gemm, collectives")->type_name("FILE")->group("Calibration");
   command->add_option("--source", flags->source, "where the rows come from, kept in the file [their file names]")->type_name("TEXT")->group("Calibration");
   command->add_option("--folds", flags->folds, "folds of whole shapes behind held-out errors and intervals; 0: neither [5]")->type_name("N")->check(CLI::Range(0, 20))->group("Calibration");
   command->add_option("--seed", flags->seed, "of the folds [11]")->type_name("N")->group("Calibration");
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom calibrate --save here.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv decode_h200.csv --save mine.gpu");
-  command->callback([flags, &exit_code] { exit_code = flags->tables.empty() ? calibrate_cpu(*flags) : calibrate_from_tables(*flags); });
+  command->footer("Examples:\n  fathom calibrate\n  fathom calibrate mod-220m dense-220m --save here.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv decode_h200.csv --save mine.gpu");
+  command->callback([flags, &exit_code] { exit_code = flags->tables.empty() ? calibrate_cpu(flags->cpu, flags->output) : calibrate_from_tables(*flags); });
 }
 
 }  // namespace fathom

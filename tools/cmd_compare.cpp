@@ -44,6 +44,10 @@ std::vector<Result> make_results(const std::vector<Timed>& timed, const Machine*
   return results;
 }
 
+void name_predictor(Record& record, const std::vector<Timed>& timed) {
+  if (!timed.empty()) record.environment.set("predictor", Cell::text(std::string(predictor_name(timed.front().raw.predictor))));
+}
+
 // Predictions go to disk before anything runs: a record that is interrupted, or doubted, shows what was predicted.
 void save_prediction_first(Record record, const std::vector<Result>& results, const OutputFlags& flags) {
   record.results = results;
@@ -105,6 +109,7 @@ int run_timed(const Flags& flags, Command command) {
     }
     for (Timed& twin : make_timed(twins)) timed.push_back(std::move(twin));
     predict_all(timed, *machine, flags.timed);
+    name_predictor(record, timed);
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
@@ -113,11 +118,12 @@ int run_timed(const Flags& flags, Command command) {
   }
   if (predicts) {
     predict_all(timed, *machine, flags.timed);
+    name_predictor(record, timed);
     record.predicted_at = utc_now();
     save_prediction_first(record, make_results(timed, &*machine, command, flags.timed, false), flags.output);
   }
   catch_interrupts();
-  measure_all(timed, flags.timed, flags.output.quiet, record);
+  measure_all(timed, flags.timed, machine ? &*machine : nullptr, flags.output.quiet, record);
   describe_environment(record, timed, flags.timed);
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);

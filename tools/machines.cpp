@@ -25,32 +25,48 @@ std::filesystem::path cache_folder() {
 }
 
 #if FATHOM_CPU
-Machine probe_here(bool quiet) {
+constexpr int kProbeAttempts = 3;
+
+Machine probe_once(bool quiet, int threads) {
   Progress progress(quiet);
   const double start = system_clock().now();
   cpu::MachineProbeOptions options;
+  options.threads = threads;
   options.progress = [&](double share, std::string_view stage) {
     progress.show(fmt::format("probing this machine ({})", stage), share, system_clock().now() - start);
   };
   return cpu::probe_machine(options);
 }
 
+// With other processes on the cores, threads wait for each other and rates at more threads come out below those at fewer. Such a file would predict
+// nonsense, so the probe is repeated, and at last refused.
+Machine probe_here(bool quiet, int threads) {
+  std::vector<std::string> falling;
+  for (int attempt = 1; attempt <= kProbeAttempts; ++attempt) {
+    Machine machine = probe_once(quiet, threads);
+    falling = falling_rates(machine);
+    if (falling.empty()) return machine;
+    if (!quiet && attempt < kProbeAttempts) fmt::print(stderr, "fathom: {}; probing again\n", falling.front());
+  }
+  throw Error(ErrorKind::kEnvironment, fmt::format("this machine is too busy to be probed: {} of its rates fall when threads are added, such as {}", falling.size(), falling.front()), {},
+              "end what else uses the cores and try again, or use one thread: --threads 1");
+}
+
 // The cached file, unless it is missing, unreadable, or of another CPU.
 Machine this_machine(bool quiet) {
-  const std::filesystem::path folder = cache_folder();
-  const std::string file = folder.empty() ? std::string() : (folder / "this-machine.ini").string();
+  const std::string file = this_machine_file();
   const cpu::CpuInfo& info = cpu::cpu_info();
   if (!file.empty() && std::filesystem::exists(file)) {
     try {
       Machine machine = read_machine_ini(file);
-      const bool same = machine.isa == cpu::isa_name(cpu::isa()) && machine.cores == info.cores && machine.board.find(info.model_name) != std::string::npos;
+      const bool same = machine.kind == MachineKind::kCpu && machine.isa == cpu::isa_name(cpu::isa()) && machine.cores == info.cores && machine.board.find(info.model_name) != std::string::npos;
       if (same) return machine;
       if (!quiet) fmt::print(stderr, "fathom: {} describes another CPU ({}, {}); probing again\n", file, machine.board, machine.isa);
     } catch (const Error& error) {
       if (!quiet) fmt::print(stderr, "fathom: {}; probing again\n", error.what());
     }
   }
-  Machine machine = probe_here(quiet);
+  Machine machine = probe_here(quiet, 0);
   if (!file.empty()) {
     try {
       save_file(file, write_machine_ini(machine));
@@ -63,6 +79,21 @@ Machine this_machine(bool quiet) {
 #endif
 
 }  // namespace
+
+Machine probe_this_machine(bool quiet, int threads) {
+#if FATHOM_CPU
+  return probe_here(quiet, threads);
+#else
+  static_cast<void>(quiet);
+  static_cast<void>(threads);
+  throw_input("this build has no CPU backend, so it cannot probe this machine", {}, "fit a GPU from tables: --from-table FILE");
+#endif
+}
+
+std::string this_machine_file() {
+  const std::filesystem::path folder = cache_folder();
+  return folder.empty() ? std::string() : (folder / "this-machine.ini").string();
+}
 
 std::vector<std::pair<std::string, std::string>> list_machine_names() {
   std::vector<std::pair<std::string, std::string>> names;

@@ -22,4 +22,9 @@ void check_isa(const Machine& machine);
 // it is missing or was made on another CPU.
 Machine resolve_machine(const std::string& name, bool quiet);
 
+// Probes this CPU now, again when rates fall with the number of threads; Error(kEnvironment) when they still do, Error(kInput) without a CPU backend.
+Machine probe_this_machine(bool quiet, int threads = 0);
+// "$XDG_CACHE_HOME/fathom/this-machine.ini"; empty without a home.
+std::string this_machine_file();
+
 }  // namespace fathom

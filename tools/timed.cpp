@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -15,9 +16,6 @@
 
 namespace fathom {
 namespace {
-
-// Distinct bytes that the reference kernels touch between two ops of a bracketed pass.
-constexpr double kReferenceBytes = 3e6;
 
 double plain_flops(const Timed& timed) { return comparable_flops(*timed.workload); }
 
@@ -86,7 +84,9 @@ std::vector<Timed> make_timed(const std::vector<Configuration>& configurations) 
 
 PredictOptions predict_options(const Machine& machine, const TimedFlags& flags) {
   PredictOptions options;
-  const bool calibrated = machine.gpu_fit || !machine.class_fits.empty() || !machine.gemm_curves.empty();
+  const int threads = flags.threads > 0 ? flags.threads : machine.default_threads();
+  const auto fitted = [threads](const auto& each) { return each.threads == threads; };
+  const bool calibrated = machine.gpu_fit || std::any_of(machine.class_fits.begin(), machine.class_fits.end(), fitted) || std::any_of(machine.gemm_curves.begin(), machine.gemm_curves.end(), fitted);
   options.predictor = flags.predictor.empty() ? (calibrated ? PredictorKind::kCalibrated : PredictorKind::kRoofline) : parse_predictor(flags.predictor);
   options.launch = flags.launch == "graph" ? LaunchMode::kGraph : flags.launch == "eager" ? LaunchMode::kEager : LaunchMode::kAuto;
   options.library_kernels = flags.kernels == "library";
@@ -106,7 +106,7 @@ void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedF
   }
 }
 
-void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet, Record& record) {
+void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record) {
   const Backend& runner = backend(flags.backend);
   for (const Timed& each : timed) {
     const Scenario& s = each.configuration.scenario;
@@ -146,6 +146,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet,
       executions.push_back(timed[i].execution.get());
     }
     MeasureOptions measure_options;
+    if (machine) measure_options.nominal = machine->references;
     const double share = static_cast<double>(group.size()) / static_cast<double>(timed.size());
     measure_options.seconds = budget * share;
     if (flags.rounds > 0) measure_options.min_rounds = measure_options.max_rounds = static_cast<int>(flags.rounds);
@@ -181,6 +182,10 @@ void describe_environment(Record& record, const std::vector<Timed>& timed, const
     record.environment.set("seconds_spent", Cell::number(m.seconds_spent));
     for (const auto& [name, value] : m.state_after) record.environment.set(name, Cell::number(value));
     for (const ReferenceMeasurement& reference : m.references) record.environment.set("reference_" + reference.name + "_s", Cell::number(reference.nominal));
+    for (const ReferenceMeasurement& reference : m.references)
+      if (reference.nominal > 0 && std::abs(reference.p25 / reference.nominal - 1) > 0.1)
+        record.note(fmt::format("{} reference kernels took {:.2f} of their time at calibration while {} was measured: normalised figures are scaled back to it, raw ones are not", reference.name,
+                                reference.p25 / reference.nominal, each.configuration.label));
     for (const auto& [name, noise] : m.class_noise) record.environment.set("noise_" + name, Cell::number(noise));
     const auto foreign = m.state_after.find("foreign_cpu");
     if (foreign != m.state_after.end() && foreign->second > 0.1)

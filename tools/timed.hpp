@@ -13,6 +13,9 @@
 
 namespace fathom {
 
+// Distinct bytes that the reference kernels touch between two ops of a bracketed pass.
+inline constexpr double kReferenceBytes = 3e6;
+
 struct TimedFlags {
   std::string backend = "cpu";
   std::string on;                // machine; empty: the backend's own
@@ -43,7 +46,8 @@ std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
 PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
 void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags);
 // Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
-void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, bool quiet, Record& record);
+// `machine`: whose reference times normalise bracketed figures, so that they stand in the state in which it was calibrated; null: those of the run.
+void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record);
 
 // CPU, threads, software and machine state of a measured record.
 void describe_environment(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags);

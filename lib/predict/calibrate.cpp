@@ -57,9 +57,11 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
   std::map<Key, std::map<std::int64_t, std::vector<double>>> curves;
   for (const CalibrationPoint& p : points) {
     const auto* gemm = std::get_if<Gemm>(&p.spec);
-    if (!gemm || gemm->experts > 1) continue;
-    const ProductShape shape = product_shape(*gemm, p.work.rows);
-    curves[{gemm->act, gemm_variant(*gemm), shape.n, shape.k}][std::llround(shape.rows)].push_back(p.measured);
+    if (!gemm) continue;
+    // A grouped product is as many products as sets of weights have rows, each of its share of the rows.
+    const double groups = product_groups(*gemm, declared(p.spec));
+    const ProductShape shape = product_shape(*gemm, p.work.rows / groups);
+    curves[{gemm->act, gemm_variant(*gemm), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back(p.measured / groups);
   }
   std::map<DType, std::vector<double>> residuals;
   for (const auto& [key, times] : curves) {
@@ -136,12 +138,17 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
 }  // namespace
 
 std::string gemm_variant(const Gemm& op) {
+  const std::string grouped = op.experts > 1 ? "_grouped" : "";
   switch (op.role) {
-    case GemmRole::kForward: return op.transposed ? "tied" : "forward";
-    case GemmRole::kInputGradient: return op.transposed ? "dx_tied" : "dx";
-    case GemmRole::kWeightGradient: return "dw";
+    case GemmRole::kForward: return (op.transposed ? "tied" : "forward") + grouped;
+    case GemmRole::kInputGradient: return (op.transposed ? "dx_tied" : "dx") + grouped;
+    case GemmRole::kWeightGradient: return "dw" + grouped;
   }
   return "?";
+}
+
+double product_groups(const Gemm& op, const Executed& executed) {
+  return op.experts > 1 ? static_cast<double>(std::max<std::int64_t>(1, executed.experts)) : 1.0;
 }
 
 ProductShape product_shape(const Gemm& op, double rows) {

@@ -42,8 +42,10 @@ std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::sp
 void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads);
 void calibrate(Machine& machine, std::span<const CalibrationRun> runs, int threads);
 
-// "forward", "tied" (transposed weight), "dx", "dw": what besides n and k decides a product's code path.
+// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts: what besides n and k decides a product's code path.
 std::string gemm_variant(const Gemm& op);
+// Sets of weights that have rows: a grouped product is that many products of an equal share of the rows.
+double product_groups(const Gemm& op, const Executed& executed);
 // The product's shape as executed: rows x k by k x n (dw: m = in, n = out, k = rows; its curve runs over k).
 struct ProductShape {
   double rows = 0;

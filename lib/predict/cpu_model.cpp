@@ -27,20 +27,20 @@ class CpuModel : public OpModel {
                   "run 'fathom calibrate', or predict with light or roofline");
   }
 
-  Prediction predict(const OpSpec& spec, const Executed&, const OpWork& work, const Residency& residency) const override {
+  Prediction predict(const OpSpec& spec, const Executed& executed, const OpWork& work, const Residency& residency) const override {
     Prediction p = predict_roofline(c_, work, residency);
     if (!(p.seconds > 0)) return p;
     const auto* gemm = std::get_if<Gemm>(&spec);
-    if (gemm && gemm->experts <= 1)
-      product(*gemm, work, p);
+    if (gemm)
+      product(*gemm, work, product_groups(*gemm, executed), p);
     else
       other(spec, work, p);
     return p;
   }
 
  private:
-  void product(const Gemm& op, const OpWork& work, Prediction& p) const {
-    const ProductShape shape = product_shape(op, work.rows);
+  void product(const Gemm& op, const OpWork& work, double groups, Prediction& p) const {
+    const ProductShape shape = product_shape(op, work.rows / groups);
     const std::string variant = gemm_variant(op);
     const GemmCurve* exact = nullptr;
     double weights = 0, logs = 0, nearest = 1e9;
@@ -80,7 +80,7 @@ class CpuModel : public OpModel {
       uncalibrated(p, fmt::format("no {} product of type {} was probed", variant, dtype_name(op.act)));
       return;
     }
-    finish(p, seconds, provenance, fit, outside);
+    finish(p, seconds * groups, provenance, fit, outside);
   }
 
   void other(const OpSpec& spec, const OpWork& work, Prediction& p) const {

@@ -1,0 +1,97 @@
+#include "models/validation.hpp"
+
+#include <fmt/format.h>
+
+#include "models/calibration.hpp"
+
+namespace fathom {
+namespace {
+
+// One line of the set. `length` is the context of a decode step. Capacity 0: not routed.
+struct Entry {
+  std::int64_t width, layers;
+  Fraction capacity;
+  Phase phase;
+  std::int64_t batch, length;
+  std::int64_t experts = 0;
+  bool quick = false;
+};
+
+constexpr Fraction kDense{0, 1}, kEighth{1, 8}, kQuarter{1, 4}, kHalf{1, 2};
+
+// Row counts keep off the calibrated ones (models/calibration.cpp); the run checks that.
+constexpr Entry kEntries[] = {
+    {256, 4, kDense, Phase::kPrefill, 4, 256, 0, true},
+    {256, 4, kQuarter, Phase::kPrefill, 4, 256, 0, true},
+    {256, 4, kEighth, Phase::kPrefill, 4, 256},
+    {512, 4, kDense, Phase::kPrefill, 3, 192, 0, true},
+    {512, 4, kEighth, Phase::kPrefill, 3, 192, 0, true},
+    {768, 2, kDense, Phase::kPrefill, 1, 640},
+    {768, 2, kEighth, Phase::kPrefill, 1, 640},
+    {768, 2, kHalf, Phase::kPrefill, 1, 640},
+    {1024, 2, kDense, Phase::kPrefill, 1, 512, 0, true},
+    {1024, 2, kQuarter, Phase::kPrefill, 1, 512, 0, true},
+    {384, 3, kDense, Phase::kPrefill, 2, 300},
+    {384, 4, kQuarter, Phase::kPrefill, 2, 300},
+    {640, 2, kDense, Phase::kPrefill, 1, 480},
+    {256, 4, kDense, Phase::kTrain, 2, 192, 0, true},
+    {256, 4, kEighth, Phase::kTrain, 2, 192, 0, true},
+    {512, 2, kDense, Phase::kTrain, 1, 448},
+    {512, 2, kQuarter, Phase::kTrain, 1, 448},
+    {768, 2, kDense, Phase::kTrain, 1, 256, 0, true},
+    {768, 2, kEighth, Phase::kTrain, 1, 256, 0, true},
+    {1024, 2, kDense, Phase::kTrain, 1, 160},
+    {1024, 2, kEighth, Phase::kTrain, 1, 160},
+    {256, 4, kDense, Phase::kDecode, 4, 512, 0, true},
+    {256, 4, kQuarter, Phase::kDecode, 4, 512},
+    {512, 4, kDense, Phase::kDecode, 8, 300, 0, true},
+    {512, 4, kEighth, Phase::kDecode, 8, 300, 0, true},
+    {768, 3, kDense, Phase::kDecode, 3, 900},
+    {768, 4, kHalf, Phase::kDecode, 3, 900},
+    {1024, 2, kDense, Phase::kDecode, 6, 256},
+    {1024, 2, kEighth, Phase::kDecode, 6, 256},
+    {512, 2, kDense, Phase::kPrefill, 1, 400, 4, true},
+    {512, 2, kQuarter, Phase::kPrefill, 1, 400, 4},
+    {512, 2, kDense, Phase::kTrain, 1, 320, 4},
+};
+
+// The calibrated shape of this width, or one made alike.
+SmallShape shape_of(std::int64_t width, std::int64_t experts, bool& seen) {
+  for (const SmallShape& shape : small_shapes())
+    if (shape.width == width && shape.experts == experts) {
+      seen = true;
+      return shape;
+    }
+  seen = false;
+  return {width, width / 64, 64, 4 * width, false, experts, experts > 0 ? 1 : 0};
+}
+
+ValidationCase make_case(const Entry& e) {
+  ValidationCase c;
+  c.network = small_network(shape_of(e.width, e.experts, c.seen_width), e.layers);
+  const bool routed = e.capacity.num > 0;
+  if (routed) {
+    Route route;
+    route.capacity = e.capacity;
+    c.network = with_routes(c.network, 2, route);
+  }
+  c.family = e.experts > 0 ? (routed ? "mode" : "moe") : routed ? "mod" : "dense";
+  c.network.name = fmt::format("{}-{}", c.family, e.width);
+  c.label = fmt::format("{} x{}{}, {} {} x {}", c.network.name, e.layers, routed ? fmt::format(", {}/{}", e.capacity.num, e.capacity.den) : "", phase_name(e.phase), e.batch, e.length);
+  c.scenario.phase = e.phase;
+  c.scenario.batch = e.batch;
+  (e.phase == Phase::kDecode ? c.scenario.context : c.scenario.length) = e.length;
+  c.scenario.logits = e.phase == Phase::kDecode ? LogitsKind::kLast : LogitsKind::kAll;
+  return c;
+}
+
+}  // namespace
+
+std::vector<ValidationCase> validation_set(bool quick) {
+  std::vector<ValidationCase> cases;
+  for (const Entry& entry : kEntries)
+    if (entry.quick || !quick) cases.push_back(make_case(entry));
+  return cases;
+}
+
+}  // namespace fathom

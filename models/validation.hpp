@@ -1,0 +1,27 @@
+// The fixed set on which predictions are validated: networks of the calibrated widths at other depths, row counts and capacities, and two widths
+// that were never calibrated (DECISIONS "Validation").
+//
+// Changing it changes what every published figure means; it is data, not a default.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/network.hpp"
+#include "models/scenario.hpp"
+
+namespace fathom {
+
+struct ValidationCase {
+  std::string label;       // "mod-768 x2, capacity 1/8, prefill 1 x 640"
+  std::string family;      // "dense", "mod", "moe", "mode"
+  bool seen_width = true;  // (n, k) of its products are calibrated by default, at other row counts
+  Network network;
+  Scenario scenario;
+};
+
+// `quick`: about a third of the set, in the same proportions.
+std::vector<ValidationCase> validation_set(bool quick);
+
+}  // namespace fathom

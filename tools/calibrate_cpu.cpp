@@ -1,0 +1,236 @@
+#include "tools/calibrate_cpu.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "kernels/registry.hpp"
+#include "lib/error.hpp"
+#include "lib/predict/calibrate.hpp"
+#include "models/builder.hpp"
+#include "models/calibration.hpp"
+#include "models/machine_ini.hpp"
+#include "models/registry.hpp"
+#include "reports/save.hpp"
+#include "tools/interrupt.hpp"
+#include "tools/machines.hpp"
+#include "tools/observer.hpp"
+#include "tools/timed.hpp"
+
+namespace fathom {
+namespace {
+
+constexpr int kMinRounds = 4, kMaxRounds = 40;
+
+struct Case {
+  CalibrationCase source;
+  std::unique_ptr<Workload> workload;
+  double expected = 0;      // seconds of a pass, by roofline
+  Measurement measurement;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<CalibrationCase> designed(const CpuCalibrationFlags& flags) {
+  std::vector<CalibrationCase> cases;
+  for (const std::string& name : flags.dtypes) {
+    const DType dtype = parse_dtype(name);
+    if (flags.models.empty()) {
+      for (CalibrationCase& each : default_calibration_set(dtype)) cases.push_back(std::move(each));
+      continue;
+    }
+    CalibrationSetOptions options;
+    options.dtype = dtype;
+    for (const std::string& model : flags.models)
+      for (CalibrationCase& each : calibration_set(load_network(model), options)) cases.push_back(std::move(each));
+  }
+  return cases;
+}
+
+class Calibrator {
+ public:
+  Calibrator(const CpuCalibrationFlags& flags, const OutputFlags& output) : flags_(flags), output_(output), progress_(output.quiet) {}
+
+  int run() {
+    catch_interrupts();
+    start_ = system_clock().now();
+    observer_ = make_observer("cpu");
+    machine_ = probe_this_machine(output_.quiet, flags_.threads);
+    probed_ = elapsed();
+    threads_ = flags_.threads > 0 ? flags_.threads : machine_.default_threads();
+    build_cases();
+    measure_cases();
+    if (interrupted()) return 130;
+    normalise();
+    fit();
+    return report();
+  }
+
+ private:
+  double elapsed() const { return system_clock().now() - start_; }
+
+  void build_cases() {
+    PredictOptions options;
+    options.threads = threads_;
+    for (CalibrationCase& source : designed(flags_)) {
+      Case each;
+      each.source = std::move(source);
+      try {
+        each.workload = std::make_unique<Workload>(build(each.source.network, each.source.scenario));
+        for (const Op& op : each.workload->ops())
+          if (const Support support = backend("cpu").supports(op.spec); !support.ok) throw_input(support.reason);
+      } catch (const Error& error) {
+        if (!flags_.models.empty()) throw;
+        skipped_.push_back(fmt::format("{}: {}", each.source.label, error.message()));
+        continue;
+      }
+      each.expected = predict(*each.workload, machine_, options).seconds;
+      cases_.push_back(std::move(each));
+    }
+    // The long ones first: what they take beyond their share is missing from the short ones, which get enough rounds anyway.
+    std::stable_sort(cases_.begin(), cases_.end(), [](const Case& a, const Case& b) { return a.expected > b.expected; });
+  }
+
+  // One after the other, each alone: what a pass finds in the caches is what it left there, as in a step that repeats.
+  void measure_cases() {
+    const double begin = elapsed();
+    std::map<std::string, double> nominal;
+    for (size_t i = 0; i < cases_.size() && !interrupted(); ++i) {
+      Case& each = cases_[i];
+      BindOptions bind;
+      bind.threads = threads_;
+      bind.norm_epsilon = each.source.network.norm_epsilon;
+      bind.fill = each.source.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
+      const std::unique_ptr<Execution> execution = backend("cpu").bind(*each.workload, bind);
+      if (each.source.scenario.phase == Phase::kDecode) {
+        execution->vary_tokens(true);
+        execution->calibrate_participation();
+      }
+      MeasureOptions options;
+      options.raw_share = 0;
+      options.min_rounds = kMinRounds;
+      options.max_rounds = kMaxRounds;
+      options.target_spread = 0.005;
+      options.nominal = nominal;
+      options.interrupted = interrupted;
+      options.seconds = std::max(0.05, (begin + flags_.time - elapsed()) / static_cast<double>(cases_.size() - i));
+      options.progress = [&](const MeasureProgress& p) {
+        progress_.show(fmt::format("calibrating: {} (round {})", each.source.label, p.round), (elapsed() - begin) / flags_.time, elapsed());
+      };
+      Execution* one = execution.get();
+      each.measurement = std::move(measure({&one, 1}, options, system_clock(), nullptr).front());
+      for (const ReferenceMeasurement& r : each.measurement.references) {
+        nominal.emplace(r.name, r.p25);
+        seen_[r.name].push_back(r.p25);
+      }
+      for (const auto& [name, noise] : each.measurement.class_noise) noises_[name].push_back(noise);
+    }
+    nominal_ = nominal;
+    progress_.clear();
+  }
+
+  // Everything was measured relative to the first run's references; the machine's typical state is the median over all runs.
+  void normalise() {
+    for (const auto& [name, values] : seen_) machine_.references[name] = median(values);
+    for (Case& each : cases_)
+      for (int i = 0; i < static_cast<int>(each.workload->ops().size()); ++i) {
+        OpMeasurement& op = each.measurement.ops[i];
+        const auto from = nominal_.find(op.reference);
+        if (from != nominal_.end() && from->second > 0) op.seconds *= machine_.references.at(op.reference) / from->second;
+      }
+    for (const auto& [name, values] : noises_) machine_.noise[name] = median(values);
+  }
+
+  void fit() {
+    std::vector<CalibrationRun> runs;
+    for (const Case& each : cases_) runs.push_back({each.workload.get(), &each.measurement, kReferenceBytes});
+    const std::vector<CalibrationPoint> points = calibration_points(machine_, runs, threads_);
+    points_ = points.size();
+    fit_points(machine_, points, threads_);
+    check_machine(machine_);
+  }
+
+  int report() {
+    const std::string text = write_machine_ini(machine_);
+    std::vector<std::string> files, reports;
+    for (const std::string& path : output_.save) (std::filesystem::path(path).extension() == ".ini" ? files : reports).push_back(path);
+    if (files.empty()) files.push_back(this_machine_file());
+    for (const std::string& path : files)
+      if (!path.empty()) save_file(path, text);
+    Document document;
+    document.title = fmt::format("{} calibrated", machine_.board);
+    KeyValues facts;
+    facts.add_text("machine file", files.front().empty() ? "not kept: there is no cache folder; give --save FILE.ini" : files.front());
+    facts.add_text("hash", machine_.hash());
+    facts.add_text("threads", std::to_string(threads_));
+    facts.add_text("time", fmt::format("{:.1f} s: probes {:.1f}, {} workloads {:.1f}", elapsed(), probed_, cases_.size(), elapsed() - probed_));
+    facts.add_text("fitted from", fmt::format("{} ops: {} product curves, {} classes", points_, machine_.gemm_curves.size(), machine_.class_fits.size()));
+    const auto state = observer_ ? observer_->observe() : std::map<std::string, double>{};
+    for (const auto& [name, value] : state) facts.items.push_back({"", name, Cell::number(value), Unit::kNone, "cores, mean over the calibration"});
+    document.add(facts);
+    if (const auto foreign = state.find("foreign_cpu"); foreign != state.end() && foreign->second > 0.1)
+      document.warning(fmt::format("other processes used {:.2f} cores meanwhile: calibrate again on an idle machine before trusting predictions", foreign->second));
+    for (const std::string& s : skipped_) document.skipped(s);
+    document.add(fits());
+    document.add(noise());
+    OutputFlags print = output_;
+    print.save = reports;
+    return emit_document(document, print);
+  }
+
+  ReportTable fits() const {
+    ReportTable table("classes", "Classes");
+    table.caption = "Interval: 10 % and 90 % quantiles of measured / predicted where each point is predicted without itself, widened below 30 points.";
+    table.add_column(ReportColumn{"class", "class", Unit::kText, 0});
+    table.add_column(ReportColumn{"dtype", "type", Unit::kText, 1});
+    table.add_column(ReportColumn{"points", "points", Unit::kCount, 0});
+    table.add_column(ReportColumn{"low", "low", Unit::kRatio, 0, 3});
+    table.add_column(ReportColumn{"high", "high", Unit::kRatio, 0, 3});
+    for (const ClassFit& f : machine_.class_fits)
+      if (f.threads == threads_)
+        table.add_row({Cell::text(f.name), Cell::text(std::string(dtype_name(f.dtype))), Cell::count(static_cast<u128>(f.points)), Cell::number(f.residual_low), Cell::number(f.residual_high)});
+    return table;
+  }
+
+  ReportTable noise() const {
+    ReportTable table("references", "Reference kernels");
+    table.caption = "Nominal time, how far it moved between the workloads, and the A/A spread of the ops that are bracketed by it.";
+    table.add_column(ReportColumn{"class", "class", Unit::kText, 0});
+    table.add_column(ReportColumn{"nominal_s", "nominal", Unit::kSeconds, 0, 3});
+    table.add_column(ReportColumn{"range", "slowest / fastest", Unit::kRatio, 0, 3});
+    table.add_column(ReportColumn{"noise", "A/A spread", Unit::kPercent, 0});
+    for (const auto& [name, values] : seen_) {
+      const auto [low, high] = std::minmax_element(values.begin(), values.end());
+      const auto spread = noises_.find(name);
+      table.add_row({Cell::text(name), Cell::number(machine_.references.at(name)), Cell::number(*high / *low), spread == noises_.end() ? Cell() : Cell::number(median(spread->second))});
+    }
+    return table;
+  }
+
+  const CpuCalibrationFlags& flags_;
+  const OutputFlags& output_;
+  Progress progress_;
+  std::unique_ptr<MachineObserver> observer_;
+  Machine machine_;
+  int threads_ = 1;
+  std::vector<Case> cases_;
+  std::vector<std::string> skipped_;
+  std::map<std::string, double> nominal_;
+  std::map<std::string, std::vector<double>> seen_, noises_;
+  double start_ = 0, probed_ = 0;
+  size_t points_ = 0;
+};
+
+}  // namespace
+
+int calibrate_cpu(const CpuCalibrationFlags& flags, const OutputFlags& output) { return Calibrator(flags, output).run(); }
+
+}  // namespace fathom

@@ -1,0 +1,23 @@
+// Calibrating the CPU that fathom runs on: probe, execute designed workloads, fit (SPEC_PREDICT 9).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cli.hpp"
+
+namespace fathom {
+
+struct CpuCalibrationFlags {
+  std::vector<std::string> models;   // whose shapes are calibrated; empty: small networks of common widths
+  std::vector<std::string> dtypes = {"f32"};
+  int threads = 0;                   // 0: all physical cores
+  double time = 55;                  // seconds for the workloads, after about 15 for the probes
+};
+
+// Writes the machine file to every --save FILE.ini, or without one to the cache folder, where predict and compare find it. Other --save names get
+// the report. Throws Error(kEnvironment) when the machine was too busy to be probed.
+int calibrate_cpu(const CpuCalibrationFlags& flags, const OutputFlags& output);
+
+}  // namespace fathom
