@@ -68,7 +68,7 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
     std::vector<Timed> timed = make_timed({Configuration{network, scenario, network.name}});
     predict_all(timed, machine, timed_flags);
     Record record;
-    measure_all(timed, timed_flags, true, record);
+    measure_all(timed, timed_flags, &machine, true, record);
     Result result = counted_result(network.name, network, scenario, *timed[0].workload);
     add_prediction(result, timed[0], machine);
     add_measurement(result, timed[0]);
