@@ -43,8 +43,10 @@ AttentionInputs bf16_inputs(const fathom::Attention& op, std::int64_t sequences,
   in.window = op.mask.window;
   in.positions = op.mask.window > 0 ? positions : nullptr;
   in.q = qkv;
-  in.k = qkv + op.heads * op.qk_dim;
-  in.v = in.k + op.kv_heads * op.qk_dim;
+  if (qkv) {  // null when only the scratch size is asked for
+    in.k = qkv + op.heads * op.qk_dim;
+    in.v = in.k + op.kv_heads * op.qk_dim;
+  }
   in.q_stride = in.k_stride = in.v_stride = qkv_stride(op);
   return in;
 }

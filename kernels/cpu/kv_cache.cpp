@@ -102,13 +102,13 @@ struct ChunkScratch {
 ChunkScratch chunk_scratch(const fathom::Attention& op, std::byte* base) {
   ChunkScratch s;
   const auto take = [&](std::int64_t floats) {
-    float* at = reinterpret_cast<float*>(base + s.bytes);
+    float* at = base ? reinterpret_cast<float*>(base + s.bytes) : nullptr;  // null: only the size is asked for
     s.bytes += (floats * 4 + 63) / 64 * 64;
     return at;
   };
   if (op.kv != DType::kF32) s.k = take(capacity_of(op) * op.qk_dim), s.v = take(capacity_of(op) * op.v_dim);
   if (op.act != DType::kF32) s.q = take(queries_of(op) * group_of(op) * op.qk_dim), s.out = take(queries_of(op) * group_of(op) * op.v_dim);
-  s.attention = base + s.bytes;
+  s.attention = base ? base + s.bytes : nullptr;
   return s;
 }
 

@@ -44,6 +44,12 @@ class Result:
         return f"$ {self.command}\nexit {self.code}\n--- stdout\n{self.stdout[:4000]}\n--- stderr\n{self.stderr[:4000]}"
 
 
+def sanitized():
+    """Whether the program was built with a sanitizer: freed memory is then held back, so peaks say nothing."""
+    cache = pathlib.Path(ARGUMENTS.binary) / "CMakeCache.txt"
+    return cache.exists() and bool(re.search(r"^FATHOM_SANITIZE:[A-Z]+=.+$", cache.read_text(), re.MULTILINE))
+
+
 def parse_json(text):
     """Integers exactly, whatever their size; NaN and Infinity are no JSON; neither are repeated keys."""
 
