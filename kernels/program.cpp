@@ -92,7 +92,7 @@ void ProgramExecution::bind_program() {
   for (const Instance& instance : w.instances()) {
     const Step& step = w.program()[static_cast<size_t>(instance.step)];
     const Op& op = w.ops()[static_cast<size_t>(instance.op)];
-    BoundOp bound{instance.op, instance.step, step.layer, &op.spec, {}, {}, -1};
+    BoundOp bound{instance.op, instance.step, step.layer, &op.spec, {}, {}, -1, -1};
     for (const Operand& operand : op.inputs) bound.in.push_back(view(step, operand));
     for (const Operand& operand : op.outputs) bound.out.push_back(view(step, operand));
     if (std::holds_alternative<Select>(op.spec)) {
@@ -104,6 +104,10 @@ void ProgramExecution::bind_program() {
       for (auto it = bound_.rbegin(); it != bound_.rend() && bound.selection < 0; ++it)
         if (std::holds_alternative<Select>(*it->spec) && it->layer == step.layer) bound.selection = it->selection;
       if (bound.selection < 0) throw_internal(fmt::format("op '{}' has routed rows but no selection before it", op.leaf));
+    }
+    if (std::holds_alternative<ExpertSelect>(op.spec)) {
+      bound.assigned = static_cast<int>(assigned_.size());
+      assigned_.push_back(0);
     }
     if (std::holds_alternative<KvAppend>(op.spec) && seen.insert(bound.out[1].at).second)
       kv_lists_.push_back({bound.out[0], bound.out[1], std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0)});

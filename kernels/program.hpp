@@ -53,6 +53,7 @@ struct BoundOp {
   std::vector<OperandView> in;
   std::vector<OperandView> out;
   int selection = -1;  // index of the Selection that decides this op's rows; -1: the declared rows
+  int assigned = -1;   // rows are what the ExpertSelect of this number assigned
 };
 
 class ProgramExecution : public Execution {
@@ -115,6 +116,8 @@ class ProgramExecution : public Execution {
   virtual DType storage_of(const Tensor& tensor) const { return tensor.dtype; }
   OperandView view_of(const TensorInstance& at) const;
 
+  // ExpertSelect says how many rows it made.
+  void assign(const BoundOp& select, std::int64_t rows) { assigned_[static_cast<size_t>(select.assigned)] = rows; }
   Selection& selection(const BoundOp& bound) { return selections_[static_cast<size_t>(bound.selection)]; }
   const Selection* selection_of(const BoundOp& bound) const {
     return bound.selection < 0 ? nullptr : &selections_[static_cast<size_t>(bound.selection)];
@@ -138,6 +141,7 @@ class ProgramExecution : public Execution {
   std::vector<BoundOp> bound_;
   std::vector<Executed> executed_;
   std::vector<Selection> selections_;
+  std::vector<std::int64_t> assigned_;
   std::vector<OperandView> inputs_;  // tokens, positions, ...
   std::vector<KvList> kv_lists_;
   std::uint64_t runs_ = 0;

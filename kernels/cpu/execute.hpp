@@ -51,4 +51,8 @@ void run_op(const fathom::LatentHeadsBackward& op, const OpCall& call);
 void run_op(const fathom::GradientNorm& op, const OpCall& call);
 void run_op(const fathom::AdamW& op, const OpCall& call);
 
+// Scratch of the expert ops (execute_experts.cpp).
+std::int64_t expert_select_scratch(const fathom::ExpertSelect& op);
+std::int64_t expert_slots_scratch(std::int64_t tokens, std::int64_t picks);
+
 }  // namespace fathom::cpu

@@ -149,9 +149,6 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
 }
 
 void run_op(const fathom::LatentHeadsBackward&, const OpCall&) { throw_internal("latent attention has no CPU kernel"); }
-void run_op(const fathom::ExpertSelectBackward&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
-void run_op(const fathom::ExpertCombineBackward&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
-void run_op(const fathom::ExpertDispatchBackward&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
 
 void run_op(const fathom::EmbeddingBackward& op, const OpCall& call) {
   const fathom::Embedding& f = op.forward;

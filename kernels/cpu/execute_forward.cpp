@@ -183,9 +183,6 @@ void run_op(const fathom::ScatterAddRows& op, const OpCall& call) {
 }
 
 void run_op(const fathom::LatentHeads&, const OpCall&) { throw_internal("latent attention has no CPU kernel"); }
-void run_op(const fathom::ExpertSelect&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
-void run_op(const fathom::ExpertDispatch&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
-void run_op(const fathom::ExpertCombine&, const OpCall&) { throw_internal("expert routing has no CPU kernel"); }
 
 void run_op(const fathom::CrossEntropy& op, const OpCall& call) {
   const CrossEntropy shape{op.act, call.rows(), op.vocab, call.in(0).cols};

@@ -31,8 +31,9 @@ CpuExecution::CpuExecution(Prepared prepared, const BindOptions& options)
   }
   std::int64_t widest_bias = 0;
   for (const Op& op : workload().ops())
-    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec); gemm && gemm->bias) widest_bias = std::max(widest_bias, gemm->out);
+    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec); gemm && gemm->bias) widest_bias = std::max(widest_bias, gemm->out * gemm->experts);
   bias_.resize(static_cast<size_t>(widest_bias));
+  grouped_flops_.resize(static_cast<size_t>(instance_count()));
   fill();
 }
 
@@ -47,6 +48,15 @@ void CpuExecution::weight_stored(const OperandView& view) {
   const auto found = gemm_of_weight_.find(view.at);
   if (found == gemm_of_weight_.end()) return;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(found->second)];
+  if (binding.grouped) {  // each expert's weights in its own place
+    const auto& op = std::get<fathom::Gemm>(workload().ops()[static_cast<size_t>(found->second)].spec);
+    const std::int64_t bytes = op.in * op.out * dtype_bytes(view.dtype);
+    for (std::int64_t expert = 0; expert < op.experts; ++expert) {
+      binding.grouped->pack(view.data + expert * bytes, pack_scratch_.data());
+      std::memcpy(view.data + expert * bytes, pack_scratch_.data(), static_cast<size_t>(binding.packed_bytes()));
+    }
+    return;
+  }
   const std::int64_t room = (view.rows * view.cols * dtype_bytes(view.dtype) + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
   if (binding.packed_bytes() > room) throw_internal("a packed weight is larger than the plain one");  // excluded in prepare()
   // Packed in place: the plain copy is not needed while this workload is bound, and keeping both would double the weights.
@@ -91,6 +101,32 @@ void CpuExecution::run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::i
   gemv(call, prepared_.threads);
 }
 
+void CpuExecution::run_grouped(int instance, const BoundOp& bound, const fathom::Gemm& op, Executed& executed) {
+  const bool with_bias = op.role == GemmRole::kForward && op.bias;
+  GroupedGemm::Call call;
+  call.offsets = bound.in[with_bias ? 3 : 2].as<std::int32_t>();
+  call.x = bound.in[0].data;
+  call.w = bound.in[1].data;
+  call.y = bound.out[0].data;
+  call.bias = with_bias ? bias_of(bound.in[2], op.out * op.experts) : nullptr;
+  call.y_room = (op.rows.count + kPlanRowTile - 1) / kPlanRowTile * kPlanRowTile;
+  call.scratch = scratch();
+  const GroupedGemm& grouped = *prepared_.gemms[static_cast<size_t>(bound.op)].grouped;
+  grouped.run(call);
+  executed.rows = call.offsets[op.experts];
+  executed.experts = 0;
+  for (std::int64_t e = 0; e < op.experts; ++e) executed.experts += call.offsets[e + 1] > call.offsets[e];
+  grouped_flops_[static_cast<size_t>(instance)] = grouped.executed_flops(call.offsets);
+  if (op.role != GemmRole::kWeightGradient || bound.out.size() < 2) return;
+  const OperandView& db = bound.out[1];
+  const std::int64_t size = dtype_bytes(op.act);
+  for (std::int64_t e = 0; e < op.experts; ++e) {
+    std::byte* to = db.data + e * op.out * dtype_bytes(db.dtype);
+    column_sums(op.act, bound.in[1].data + call.offsets[e] * op.out * size, nullptr, call.offsets[e + 1] - call.offsets[e], op.out, db.dtype, to,
+                op.accumulate, scratch_.as<float>(), prepared_.threads);
+  }
+}
+
 void CpuExecution::run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
   // Nobody took this block: its weights are not touched.
   if (rows == 0 && op.role != GemmRole::kWeightGradient) return;
@@ -116,13 +152,17 @@ void CpuExecution::run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::i
   }
 }
 
-void CpuExecution::execute(int, const BoundOp& bound, Executed& executed) {
+void CpuExecution::execute(int instance, const BoundOp& bound, Executed& executed) {
   std::visit(
       [&](const auto& op) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, fathom::Gemm>)
-          run_gemm(bound, op, executed.rows);
-        else
+        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, fathom::Gemm>) {
+          if (op.experts > 1)
+            run_grouped(instance, bound, op, executed);
+          else
+            run_gemm(bound, op, executed.rows);
+        } else {
           run_op(op, OpCall{*this, bound, executed, selection_of(bound), scratch_.as<std::byte>(), prepared_.threads});
+        }
       },
       *bound.spec);
 }
@@ -132,6 +172,7 @@ Flops CpuExecution::padded_flops(int instance) const {
   const auto* gemm = std::get_if<fathom::Gemm>(b.spec);
   if (!gemm) return ProgramExecution::padded_flops(instance);
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(b.op)];
+  if (binding.grouped) return Flops(static_cast<u128>(grouped_flops_[static_cast<size_t>(instance)]));
   const std::int64_t rows = executed(instance).rows;
   if (rows <= binding.gemv_rows || rows == 0) return ProgramExecution::padded_flops(instance);
   const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(rows);
@@ -141,6 +182,7 @@ Flops CpuExecution::padded_flops(int instance) const {
 std::string CpuExecution::implementation(int op) const {
   const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(op)];
+  if (binding.grouped) return binding.grouped->impl();
   const std::string gemv_text = fmt::format("gemv {}", isa_name(std::min(isa(), Isa::kAvx512)));
   if (binding.gemv_rows >= 0 && !binding.plan && !binding.cache) return gemv_text;
   if (binding.gemv_rows >= 0) return fmt::format("{} up to {} rows, then {}", gemv_text, binding.gemv_rows, binding.cache->plan(binding.gemv_rows + 1).impl());

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/gemv.hpp"
+#include "kernels/cpu/grouped_gemm.hpp"
 #include "kernels/cpu/kv_cache.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/references.hpp"
@@ -23,10 +24,15 @@ enum class WeightLayout : std::uint8_t { kPlain, kPacked };
 struct GemmBinding {
   std::optional<GemmPlan> plan;    // fixed rows
   std::optional<GemmCache> cache;  // rows known at run time
+  std::optional<GroupedGemm> grouped;
   std::int64_t gemv_rows = -1;     // -1: never
   WeightLayout layout = WeightLayout::kPlain;
-  std::int64_t scratch_bytes() const { return plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0; }
-  std::int64_t packed_bytes() const { return layout == WeightLayout::kPlain ? 0 : plan ? plan->packed_bytes() : cache->packed_bytes(); }
+  std::int64_t scratch_bytes() const { return grouped ? grouped->scratch_bytes() : plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0; }
+  // Of one weight set.
+  std::int64_t packed_bytes() const {
+    if (layout == WeightLayout::kPlain) return 0;
+    return grouped ? grouped->pack_bytes() : plan ? plan->packed_bytes() : cache->packed_bytes();
+  }
 };
 
 // Plans of all ops and the memory they need; made once for memory() and moved into the execution by bind().
@@ -41,6 +47,7 @@ struct Prepared {
   std::int64_t rope_floats = 0;
   std::int64_t positions = 0;           // rows of each rope table
   std::map<TensorId, KvLayout> caches;  // how each KV cache tensor lies in memory
+  std::map<TensorId, std::int64_t> picks;  // experts per token, by permutation tensor
   std::int64_t extra() const { return scratch + pack_scratch + rope_floats * 4; }
 };
 Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& options);
@@ -63,6 +70,8 @@ class CpuExecution : public ProgramExecution {
   std::int64_t& optimizer_step() { return optimizer_step_; }
   const float* rope_table(double base, std::int64_t width) const { return rope_.as<float>() + prepared_.rope_tables.at({base, width}); }
   const KvLayout& kv_layout_of(TensorId cache) const { return prepared_.caches.at(cache); }
+  std::int64_t picks_of(TensorId permutation) const { return prepared_.picks.at(permutation); }
+  void set_assigned(const BoundOp& select, std::int64_t rows) { assign(select, rows); }
   std::int64_t rope_positions() const { return prepared_.positions; }
 
  protected:
@@ -75,6 +84,7 @@ class CpuExecution : public ProgramExecution {
 
  private:
   void run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
+  void run_grouped(int instance, const BoundOp& bound, const fathom::Gemm& op, Executed& executed);
   void run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
   const float* bias_of(const OperandView& bias, std::int64_t count);
   void* scratch(std::int64_t offset = 0) { return scratch_.as<std::byte>(offset); }
@@ -86,6 +96,7 @@ class CpuExecution : public ProgramExecution {
   Buffer rope_;
   std::map<TensorInstance, int> gemm_of_weight_;  // weight -> op whose plan decides its layout
   std::vector<float> bias_;                       // bf16 biases widened for one call
+  std::vector<std::int64_t> grouped_flops_;       // by instance, of its last run
   std::int64_t optimizer_step_ = 0;
   std::unique_ptr<References> references_;
 };

@@ -21,14 +21,19 @@ std::int64_t moe_route(const MoeRouting& routing, const float* logits, float* pr
       float* p = probabilities + token * experts;
       std::int32_t* id = ids + token * routing.top_k;
       float* weight = weights + token * routing.top_k;
-      softmax(logit, p, experts, 1.0f);
+      if (routing.sigmoid) {
+        for (std::int64_t e = 0; e < experts; ++e) p[e] = 1.0f / (1.0f + std::exp(-logit[e]));
+      } else {
+        softmax(logit, p, experts, 1.0f);
+      }
+      // The order is that of logits, not of probabilities, so that rounding makes no ties, unless a correction is added to these.
+      const auto key = [&](std::int64_t e) { return routing.correction ? p[e] + routing.correction[e] : logit[e]; };
       float total = 0;
       for (std::int64_t j = 0; j < routing.top_k; ++j) {
-        // The next in the order (-logit, expert): logits, not probabilities, so that rounding makes no ties.
-        std::int64_t best = -1;
+        std::int64_t best = -1;  // the next in the order (-key, expert)
         for (std::int64_t e = 0; e < experts; ++e) {
-          if (j > 0 && !(logit[e] < logit[id[j - 1]] || (logit[e] == logit[id[j - 1]] && e > id[j - 1]))) continue;
-          if (best < 0 || logit[e] > logit[best]) best = e;
+          if (j > 0 && !(key(e) < key(id[j - 1]) || (key(e) == key(id[j - 1]) && e > id[j - 1]))) continue;
+          if (best < 0 || key(e) > key(best)) best = e;
         }
         id[j] = static_cast<std::int32_t>(best);
         weight[j] = p[best];
@@ -57,7 +62,8 @@ void moe_route_backward(const MoeRouting& routing, const float* probabilities, c
       if (routing.renormalize) {
         // The weights are a softmax over the taken logits alone.
         for (std::int64_t e = 0; e < experts; ++e) d[e] = 0;
-        for (std::int64_t j = 0; j < top_k; ++j) d[id[j]] = w[j] * (dw[j] - dot);
+        // Of sigmoid weights w = s / sum s the slope has a factor 1 - s more.
+        for (std::int64_t j = 0; j < top_k; ++j) d[id[j]] = w[j] * (dw[j] - dot) * (routing.sigmoid ? 1.0f - p[id[j]] : 1.0f);
       } else {
         for (std::int64_t e = 0; e < experts; ++e) d[e] = -p[e] * dot;
         for (std::int64_t j = 0; j < top_k; ++j) d[id[j]] += w[j] * dw[j];

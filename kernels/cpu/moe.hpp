@@ -1,7 +1,8 @@
 // Mixture of experts: token-choice routing, the dispatch permutation, and the weighted combine; forward and backward.
 //
-// route:    each token takes the top_k experts of its softmax (ties to the lower expert) with their probabilities as weights,
-//           renormalised to sum 1 over the taken ones if asked.
+// route:    each token takes the top_k experts of its softmax, or of the logistic function of each logit (ties to the lower expert), with
+//           their probabilities as weights, renormalised to sum 1 over the taken ones if asked. A correction per expert is added to the
+//           probabilities for the choice only (load balancing without a loss).
 // dispatch: assignments sorted by expert, stable in token order; ids >= experts are no-op experts (integrated MoDE) and get no
 //           slot; with a capacity, an expert's later assignments get none either. slot -1 means "not processed".
 // combine:  y_t (+)= sum_j weight_tj * out[slot_tj].
@@ -19,6 +20,8 @@ struct MoeRouting {
   std::int64_t experts = 0;  // columns of the logits, no-op experts included
   std::int64_t top_k = 0;
   bool renormalize = true;
+  bool sigmoid = false;               // with renormalize only
+  const float* correction = nullptr;  // [experts]
 };
 
 // logits: [tokens][experts] f32; probabilities: [tokens][experts], saved for backward; ids, weights: [tokens][top_k], highest

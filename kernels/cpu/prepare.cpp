@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/embedding.hpp"
-#include "kernels/cpu/execution.hpp"
+#include "kernels/cpu/execute.hpp"
 #include "kernels/cpu/norm.hpp"
 #include "kernels/cpu/rope.hpp"
 #include "kernels/cpu/topk.hpp"
@@ -27,6 +27,11 @@ std::int64_t gemv_limit(const fathom::Gemm& op) { return op.transposed && op.act
 // use them: a training step changes them every time, a tied head shares the token table with the embedding gather.
 GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight_room, int threads) {
   GemmBinding binding;
+  if (op.experts > 1) {
+    binding.grouped.emplace(op, packable ? op.in * op.out * dtype_bytes(op.weight) : -1, threads);
+    binding.layout = binding.grouped->packed() ? WeightLayout::kPacked : WeightLayout::kPlain;
+    return binding;
+  }
   GemmOptions options;
   options.dtype = op.act;
   options.out = op.result;
@@ -90,6 +95,9 @@ std::int64_t workspace(const OpSpec& spec, int threads) {
           [&](const fathom::Gemm& op) {
             return op.role == GemmRole::kWeightGradient && op.bias ? kFloat * column_sums_workspace_floats(op.rows.count, op.out) : std::int64_t{0};
           },
+          [&](const fathom::ExpertSelect& op) { return expert_select_scratch(op); },
+          [&](const fathom::ExpertSelectBackward& op) { return expert_select_scratch(op.forward); },
+          [&](const fathom::ExpertCombineBackward& op) { return kFloat * op.forward.rows.count; },
           [&](const fathom::EmbeddingBackward& op) { return embedding_workspace_bytes(op.forward.rows.count); },
           [](const auto&) { return std::int64_t{0}; },
       },
@@ -114,7 +122,6 @@ Support norm_supported(bool plain) {
 Support supported(const OpSpec& spec) {
   return std::visit(overloaded{
                         [](const fathom::Gemm& op) -> Support {
-                          if (op.experts > 1) return {false, "grouped products have no CPU kernel yet"};
                           if (op.batch > 1 || op.in_stride > 0 || op.out_stride > 0) return {false, "products on parts of rows have no CPU kernel yet"};
                           return {};
                         },
@@ -138,12 +145,6 @@ Support supported(const OpSpec& spec) {
                         [](const fathom::LatentHeadsBackward&) -> Support { return {false, "latent attention has no CPU kernel yet"}; },
                         [](const fathom::Attention& op) -> Support { return attention_supported(op); },
                         [](const fathom::AttentionBackward& op) -> Support { return attention_supported(op.forward); },
-                        [](const fathom::ExpertSelect&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
-                        [](const fathom::ExpertDispatch&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
-                        [](const fathom::ExpertCombine&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
-                        [](const fathom::ExpertSelectBackward&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
-                        [](const fathom::ExpertCombineBackward&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
-                        [](const fathom::ExpertDispatchBackward&) -> Support { return {false, "expert routing has no CPU kernel yet"}; },
                         [](const auto&) -> Support { return {}; },
                     },
                     spec);
@@ -188,6 +189,10 @@ Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& op
       const Tensor& cache = w.tensors()[static_cast<size_t>(op.outputs[0].tensor)];
       const Tensor& counts = w.tensors()[static_cast<size_t>(op.outputs[1].tensor)];
       prepared.caches[op.outputs[0].tensor] = kv_layout(std::get<fathom::Attention>(reader->spec), cache, counts.rows);
+    }
+    if (const auto* select = std::get_if<fathom::ExpertSelect>(&op.spec)) {
+      prepared.picks[op.outputs[0].tensor] = select->picks;
+      prepared.scratch = std::max(prepared.scratch, expert_slots_scratch(select->rows.count, select->picks));  // of combine and dispatch's backward
     }
     prepared.scratch = std::max(prepared.scratch, workspace(op.spec, prepared.threads));
   }
