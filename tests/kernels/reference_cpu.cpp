@@ -1,114 +1,23 @@
-// The CPU backend against the reference, op by op (same inputs for each op) and as whole lists.
-//
-// Tolerance of an output: the largest difference over the largest magnitude of the tensor. f32 op by op 2e-5 (sums of at most a few
-// hundred products against f64 sums), whole lists 2e-4; bf16 op by op 2e-2 (one or two roundings of 2^-9), whole lists 0.1.
+// The CPU backend against the reference, op by op and as whole lists: every architecture switch of the tiny zoo.
 #include <catch2/catch.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <set>
-
-#include "kernels/reference/backend.hpp"
 #include "tests/tiny_models.hpp"
 
 #if FATHOM_CPU
-#include "kernels/cpu/backend.hpp"
+#include "tests/kernels/cpu_against_reference.hpp"
 
 using namespace fathom;
 using namespace fathom::testing;
 
-namespace {
-
-double relative_difference(const std::vector<float>& got, const std::vector<float>& want) {
-  double top = 0, worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    top = std::max(top, std::abs(static_cast<double>(want[i])));
-    const double difference = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
-    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-  }
-  return worst == 0 ? 0 : worst / std::max(top, 1e-12);
-}
-
-const Tensor& tensor_of(const Workload& w, const OperandView& view) { return w.tensors()[static_cast<size_t>(view.at.tensor)]; }
-
-// The rows of an activation behind the executed ones hold nothing.
-std::vector<float> live(std::vector<float> values, const OperandView& view, const Executed& executed, bool routed) {
-  if (routed && executed.rows < view.rows) values.resize(static_cast<size_t>(executed.rows * view.cols));
-  return values;
-}
-
-void compare(const Network& net, const Scenario& s, double op_tolerance, double list_tolerance) {
-  const Workload w = build(net, s);
-  BindOptions options;
-  options.threads = 2;
-  options.learning_rate = 1e-2;
-  options.epsilon = 1e-3;  // gradients that are zero but for rounding (key biases) must not become whole Adam steps
-  const reference::ReferenceBackend reference_backend;
-  const cpu::CpuBackend cpu_backend;
-  for (const Op& op : w.ops()) {
-    const Support support = cpu_backend.supports(op.spec);
-    if (!support.ok) return;  // stated by the backend, with its reason
-  }
-  const auto want = reference_backend.bind_reference(w, options);
-  const auto got = cpu_backend.bind(w, options);
-
-  want->begin_pass();
-  got->begin_pass();
-  for (int i = 0; i < want->instance_count(); ++i) {
-    const BoundOp& bound = want->bound(i);
-    const Op& op = w.ops()[static_cast<size_t>(bound.op)];
-    CAPTURE(w.path(w.instances()[static_cast<size_t>(i)]), kind_name(op.spec), i);
-    std::set<TensorInstance> copied;
-    for (const auto* views : {&bound.in, &bound.out})
-      for (const OperandView& view : *views)
-        if (tensor_of(w, view).role != Role::kWeight && copied.insert(view.at).second) got->write(view.at, want->read(view.at));
-    want->run_instance(i);
-    got->run_instance(i);
-    const Executed executed = want->executed(i);
-    CHECK(got->executed(i).rows == executed.rows);
-    CHECK(to_string(got->executed(i).pairs) == to_string(executed.pairs));
-    CHECK(got->executed_flops(i) >= want->executed_flops(i));
-    for (size_t o = 0; o < bound.out.size(); ++o) {
-      CAPTURE(tensor_of(w, bound.out[o]).name, o);
-      const bool routed = bound.selection >= 0 && o + 1 < bound.out.size() + (std::holds_alternative<Select>(op.spec) ? 0u : 1u);
-      CHECK(relative_difference(live(got->read(bound.out[o].at), bound.out[o], executed, routed), live(want->read(bound.out[o].at), bound.out[o], executed, routed)) <=
-            op_tolerance);
-    }
-  }
-
-  // Whole lists, each on its own results; twice, so that a second run shows what the first left behind.
-  if (list_tolerance <= 0) return;
-  want->reset();
-  got->reset();
-  for (int run = 0; run < 2; ++run) {
-    want->run();
-    got->run();
-    for (int i = 0; i < want->instance_count(); ++i) {
-      const BoundOp& bound = want->bound(i);
-      const Op& op = w.ops()[static_cast<size_t>(bound.op)];
-      for (const OperandView& view : bound.out) {
-        const Role role = tensor_of(w, view).role;
-        if (role == Role::kActivation && tensor_of(w, view).name != "head/logits") continue;  // its memory may have been reused
-        if (role == Role::kIndex) continue;
-        if (s.phase == Phase::kTrain && role == Role::kActivation) continue;
-        CAPTURE(w.path(w.instances()[static_cast<size_t>(i)]), kind_name(op.spec), tensor_of(w, view).name, run);
-        CHECK(relative_difference(got->read(view.at), want->read(view.at)) <= list_tolerance);
-      }
-    }
-  }
-}
-
-}  // namespace
-
 TEST_CASE("the CPU backend equals the reference on prefills", "[reference][cpu]") {
   for (const NamedTiny& each : tiny_zoo()) {
-    DYNAMIC_SECTION(each.name) { compare(network(each.tiny), scenario(Phase::kPrefill, 2, 13), 2e-5, 2e-4); }
+    DYNAMIC_SECTION(each.name) { compare_with_reference(network(each.tiny), scenario(Phase::kPrefill, 2, 13), 2e-5, 2e-4); }
   }
 }
 
 TEST_CASE("the CPU backend equals the reference on training steps", "[reference][cpu]") {
   for (const NamedTiny& each : tiny_zoo()) {
-    DYNAMIC_SECTION(each.name) { compare(network(each.tiny), scenario(Phase::kTrain, 2, 13), 2e-5, 5e-4); }
+    DYNAMIC_SECTION(each.name) { compare_with_reference(network(each.tiny), scenario(Phase::kTrain, 2, 13), 2e-5, 5e-4); }
   }
 }
 
@@ -120,7 +29,7 @@ TEST_CASE("the CPU backend equals the reference with recomputation and gradient 
     s.recompute = recompute;
     s.grad_accumulation = 2;
     CAPTURE(recompute_name(recompute));
-    compare(network(t), s, 2e-5, 5e-4);
+    compare_with_reference(network(t), s, 2e-5, 5e-4);
   }
 }
 
@@ -129,25 +38,25 @@ TEST_CASE("the CPU backend equals the reference on last-token logits, threshold 
   SECTION("last logits, dense") {
     Scenario s = scenario(Phase::kPrefill, 3, 7);
     s.logits = LogitsKind::kLast;
-    compare(network(t), s, 2e-5, 2e-4);
+    compare_with_reference(network(t), s, 2e-5, 2e-4);
   }
   t.every = 2;
   t.capacity = Fraction{1, 2};
   SECTION("threshold prefill") {
     Scenario s = scenario(Phase::kPrefill, 3, 11);
     s.routing = RoutingRule::kThreshold;
-    compare(network(t), s, 2e-5, 2e-4);
+    compare_with_reference(network(t), s, 2e-5, 2e-4);
   }
   SECTION("random routing") {
     Scenario s = scenario(Phase::kTrain, 3, 11);
     s.routing = RoutingRule::kRandom;
-    compare(network(t), s, 2e-5, 2e-4);
+    compare_with_reference(network(t), s, 2e-5, 2e-4);
   }
-  SECTION("decode") { compare(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4); }
+  SECTION("decode") { compare_with_reference(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4); }
   SECTION("dense decode with a window") {
     t.every = 0;
     t.window = 4;
-    compare(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
+    compare_with_reference(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
   }
 }
 
@@ -157,7 +66,7 @@ TEST_CASE("the CPU backend equals the reference in bf16", "[reference][cpu]") {
       DYNAMIC_SECTION(each.name << " " << phase_name(phase)) {
         Scenario s = scenario(phase, 2, 13);
         s.dtype = s.grad_dtype = s.kv_dtype = DType::kBF16;
-        compare(network(each.tiny), s, 2e-2, 0);
+        compare_with_reference(network(each.tiny), s, 2e-2, 0);
       }
     }
   }
