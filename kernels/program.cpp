@@ -108,6 +108,11 @@ void ProgramExecution::bind_program() {
     if (std::holds_alternative<ExpertSelect>(op.spec)) {
       bound.assigned = static_cast<int>(assigned_.size());
       assigned_.push_back(0);
+    } else if (rows_of(op.spec).source == RowSource::kAssigned) {
+      // The assignments of this layer: those of the last ExpertSelect bound at the same layer.
+      for (auto it = bound_.rbegin(); it != bound_.rend() && bound.assigned < 0; ++it)
+        if (it->layer == step.layer) bound.assigned = it->assigned;
+      if (bound.assigned < 0) throw_internal(fmt::format("op '{}' has the rows of an expert selection, but there is none before it", op.leaf));
     }
     if (std::holds_alternative<KvAppend>(op.spec) && seen.insert(bound.out[1].at).second)
       kv_lists_.push_back({bound.out[0], bound.out[1], std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0)});
@@ -302,6 +307,7 @@ void ProgramExecution::run() {
 void ProgramExecution::run_instance(int instance) {
   const BoundOp& bound = bound_[static_cast<size_t>(instance)];
   Executed size = executed_size(*bound.spec, std::holds_alternative<Select>(*bound.spec) ? nullptr : selection_of(bound));
+  if (bound.assigned >= 0 && !std::holds_alternative<ExpertSelect>(*bound.spec)) size.rows = assigned_[static_cast<size_t>(bound.assigned)];
   execute(instance, bound, size);
   executed_[static_cast<size_t>(instance)] = size;
   if (const auto* select = std::get_if<Select>(bound.spec)) {

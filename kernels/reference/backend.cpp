@@ -53,6 +53,7 @@ void ReferenceExecution::execute(int instance, const BoundOp& bound, Executed& e
     run_f32(call);
   else
     run_f64(call);
+  if (const auto* experts = std::get_if<ExpertSelect>(bound.spec)) assign(bound, bound.out[2].as<std::int32_t>()[experts->experts]);
   macs_[static_cast<size_t>(instance)] = mac_count() - before;
 }
 
