@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda_host/backend.hpp"
 #include "kernels/fake/backend.hpp"
 #include "kernels/reference/backend.hpp"
 #include "lib/error.hpp"
@@ -12,6 +13,7 @@
 namespace fathom {
 namespace {
 
+#if !FATHOM_CPU
 // A backend that this program does not have.
 class AbsentBackend : public Backend {
  public:
@@ -28,6 +30,7 @@ class AbsentBackend : public Backend {
   std::string name_;
   std::string reason_;
 };
+#endif
 
 }  // namespace
 
@@ -38,7 +41,7 @@ const std::vector<const Backend*>& all_backends() {
 #else
   static const AbsentBackend cpu("cpu", "this program was built with FATHOM_CPU=OFF");
 #endif
-  static const AbsentBackend cuda("cuda", "the CUDA module is not part of this build");
+  static const cuda::CudaBackend cuda;
   static const FakeBackend fake;
   static const std::vector<const Backend*> all = {&reference, &cpu, &cuda, &fake};
   return all;

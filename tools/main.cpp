@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
 
+#include "kernels/cuda_host/loader.hpp"
 #include "lib/error.hpp"
 #include "tools/cli.hpp"
 #include "tools/defaults.hpp"
@@ -34,7 +36,16 @@ int report(const Error& error) {
   return exit_code(error.kind());
 }
 
+// Where the CUDA module is and what it may see; it is opened only by what asks for the CUDA backend.
+void tell_cuda_environment() {
+  cuda::Environment environment;
+  if (const char* path = std::getenv("FATHOM_CUDA_MODULE")) environment.module_path = path;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) environment.visible_devices = visible, environment.visible_devices_set = true;
+  cuda::set_environment(environment);
+}
+
 int run(int argc, char** argv) {
+  tell_cuda_environment();
   CLI::App app{"fathom counts what a Mixture-of-Depths transformer must compute, predicts how long that takes,\n"
                "executes the same work with real kernels, and reports predicted against measured.",
                "fathom"};

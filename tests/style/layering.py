@@ -16,7 +16,7 @@ SYSTEM = ("sys/", "linux/", "unistd.h", "sched.h", "pthread.h", "dlfcn.h", "fcnt
 OUTSIDE = {
     "lib": ("fmt/", "xxhash.h", "Random123/"),
     "models": ("fmt/", "boost/program_options", "nlohmann/"),
-    "kernels": ("fmt/", "oneapi/", "omp.h", "immintrin.h", "x86intrin.h", "Random123/", "boost/context/", "cuda", "cupti", "nv",
+    "kernels": ("fmt/", "oneapi/", "omp.h", "immintrin.h", "x86intrin.h", "Random123/", "boost/context/", "cuda", "cublas", "cupti", "nv",
                 "cooperative_groups", "mma.h") + SYSTEM,
     "reports": ("fmt/", "nlohmann/") + SYSTEM,
 }

@@ -1,0 +1,20 @@
+// The CUDA backend: the op list on one NVIDIA GPU, reached through the module that kernels/cuda is compiled into.
+//
+// Nothing is loaded before available(), memory() or bind() is called.
+#pragma once
+
+#include "lib/backend.hpp"
+
+namespace fathom::cuda {
+
+class CudaBackend : public Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  std::string description() const override;
+  Support available() const override;
+  Support supports(const OpSpec& spec) const override;
+  BackendMemory memory(const Workload& workload, const BindOptions& options) const override;
+  std::unique_ptr<Execution> bind(const Workload& workload, const BindOptions& options) const override;
+};
+
+}  // namespace fathom::cuda
