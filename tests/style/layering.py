@@ -12,7 +12,7 @@ from _style import FOLDERS, Tree, code_only, includes, main, numbered
 REPO = {"lib": {"lib"}, "models": {"lib", "models"}, "kernels": {"lib", "kernels"}, "reports": {"lib", "reports"}}
 
 # Third-party and system headers by prefix, beyond the C++ standard library (a name without '/' and '.').
-SYSTEM = ("sys/", "linux/", "unistd.h", "sched.h", "pthread.h", "dlfcn.h", "fcntl.h", "cpuid.h", "time.h", "signal.h")
+SYSTEM = ("sys/", "linux/", "unistd.h", "sched.h", "pthread.h", "dlfcn.h", "cxxabi.h", "fcntl.h", "cpuid.h", "time.h", "signal.h")
 OUTSIDE = {
     "lib": ("fmt/", "xxhash.h", "Random123/"),
     "models": ("fmt/", "boost/program_options", "nlohmann/"),

@@ -1,0 +1,22 @@
+# Profiling through CUPTI: kernels/cuda/cupti_*.cpp are plain C++. The CUDA module compiles them in; this library holds them for the program's
+# own part (messages, metric tables) and for the tests, which run the sessions on fake function tables. Without the CUPTI headers of
+# CUDA 13 the sessions compile to nothing and everything else stays.
+set(FATHOM_CUPTI_STATUS "sessions not built (cupti.h of CUDA 13 not found); decoder, messages and metric tables are")
+set(cupti_places HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /usr/local/cuda/extras/CUPTI)
+find_path(FATHOM_CUPTI_INCLUDE cupti_range_profiler.h ${cupti_places} PATH_SUFFIXES include)
+find_library(FATHOM_CUPTI_LIBRARY NAMES libcupti.so.13 cupti ${cupti_places} PATH_SUFFIXES lib64 lib)
+file(GLOB cupti_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/cupti_*.cpp)
+add_library(fathom_cupti STATIC ${cupti_sources})
+target_include_directories(fathom_cupti PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+target_link_libraries(fathom_cupti PRIVATE fathom_warnings PUBLIC ${CMAKE_DL_LIBS})
+if(FATHOM_CUPTI_INCLUDE)
+  file(STRINGS ${FATHOM_CUPTI_INCLUDE}/cupti_version.h cupti_version REGEX "define CUPTI_API_VERSION [0-9]+")
+  string(REGEX REPLACE ".*CUPTI_API_VERSION ([0-9]+).*" "\\1" cupti_version "${cupti_version}")
+  if(cupti_version GREATER_EQUAL 130000)
+    target_include_directories(fathom_cupti SYSTEM PUBLIC ${FATHOM_CUPTI_INCLUDE})
+    set(FATHOM_CUPTI_STATUS "sessions built against CUPTI ${cupti_version}")
+    if(FATHOM_CUPTI_LIBRARY)
+      target_compile_definitions(fathom_cupti PUBLIC FATHOM_CUPTI_LIBRARY="${FATHOM_CUPTI_LIBRARY}")
+    endif()
+  endif()
+endif()
