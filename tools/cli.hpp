@@ -110,6 +110,4 @@ void add_plan(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
 void add_completion(CLI::App& app, int& exit_code);
 
-std::string version_text();
-
 }  // namespace fathom

@@ -68,7 +68,7 @@ int run_audit(const Flags& flags) {
 
 void add_audit(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("audit", "31 claims about Mixture-of-Depths, each number recomputed for a model, with verdict and condition");
+  CLI::App* command = app.add_subcommand("audit", "31 claims about Mixture-of-Depths, recomputed for a model: verdicts and conditions");
   command->add_option("MODEL", flags->model, "dense: its twin with every second block at 1/8; routed: as it is [dense-220m]");
   command->add_option("--seq", flags->length, "tokens per sequence [2048]")->type_name("S");
   add_output_flags(*command, flags->output);

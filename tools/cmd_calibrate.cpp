@@ -110,7 +110,7 @@ int calibrate_from_tables(const Flags& flags) {
 void add_calibrate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("calibrate", "a machine file: this CPU probed, or a GPU fitted from measured kernel tables");
-  command->add_option("models", flags->cpu.models, "networks whose shapes are calibrated [small networks of common widths]")->type_name("MODEL");
+  command->add_option("MODEL", flags->cpu.models, "networks whose shapes are calibrated [small networks of common widths]")->type_name("MODEL");
   command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");
   command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Calibration");
   command->add_option("--time", flags->cpu.time, "seconds for the workloads, beside about 15 for the probes [55]")->type_name("S")->check(CLI::Range(1.0, 3600.0))->group("Calibration");
@@ -119,7 +119,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--folds", flags->folds, "folds of whole shapes behind held-out errors and intervals; 0: neither [5]")->type_name("N")->check(CLI::Range(0, 20))->group("Calibration");
   command->add_option("--seed", flags->seed, "of the folds [11]")->type_name("N")->group("Calibration");
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom calibrate\n  fathom calibrate mod-220m dense-220m --save here.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv decode_h200.csv --save mine.gpu");
+  command->footer("Examples:\n  fathom calibrate\n  fathom calibrate mod-220m dense-220m --save here.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv --save mine.gpu");
   command->callback([flags, &exit_code] { exit_code = flags->tables.empty() ? calibrate_cpu(flags->cpu, flags->output) : calibrate_from_tables(*flags); });
 }
 

@@ -163,13 +163,14 @@ std::string fish_script(const CLI::App& app) {
   return out;
 }
 
-int run(const CLI::App& app, const std::string& shell) {
+int run(const CLI::App& app, const std::string& shell, const std::string& command) {
+  if (!command.empty() && shell != "man") throw Error(ErrorKind::kUsage, "COMMAND goes with man only");
   const std::vector<std::string> shells = {"bash", "zsh", "fish", "man"};
   std::string text;
   if (shell == "bash") text = bash_script(app);
   else if (shell == "zsh") text = zsh_script(app);
   else if (shell == "fish") text = fish_script(app);
-  else if (shell == "man") text = man_page(app);
+  else if (shell == "man") text = command.empty() ? man_page(app) : man_page(app, command);
   else throw_input(fmt::format("unknown shell '{}'", shell), {}, name_hint(shell, shells));
   write_stream(STDOUT_FILENO, text);
   return 0;
@@ -179,10 +180,12 @@ int run(const CLI::App& app, const std::string& shell) {
 
 void add_completion(CLI::App& app, int& exit_code) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "shell completion (bash, zsh, fish) and the man page");
-  command->add_option("SHELL", *shell, "bash, zsh, fish, or man for the man page")->required();
+  auto topic = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("completion", "shell completion (bash, zsh, fish) and the man pages");
+  command->add_option("SHELL", *shell, "bash, zsh, fish, or man for the manual")->required();
+  command->add_option("COMMAND", *topic, "man: the page of one command [all]");
   command->footer("Examples:\n  source <(fathom completion bash)\n  fathom completion man | man -l -");
-  command->callback([&app, shell, &exit_code] { exit_code = run(app, *shell); });
+  command->callback([&app, shell, topic, &exit_code] { exit_code = run(app, *shell, *topic); });
 }
 
 }  // namespace fathom

@@ -188,13 +188,13 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--do", flags->what, "count, predict or compare [count]")->type_name("W")->group("Sweep");
   command->add_option("--set", flags->model.set, "vary a model key: width=512:2048:256, mlp=4*width, norm=rms,layer")
       ->allow_extra_args(false)->type_name("KEY=LIST")->group("Sweep");
-  command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes,flops_ratio")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
+  command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
   command->add_option("--pareto", flags->pareto, "print the front over columns (max:X) instead of all rows")->type_name("C,...")->group("Sweep");
   command->add_option("--top", flags->top, "print the N best rows by --sort instead of all rows")->type_name("N")->group("Sweep");
   command->add_option("--sort", flags->sort, "column of --top (min:X or max:X)")->type_name("C")->group("Sweep");
   command->add_option("--jobs", flags->jobs, "threads [all]")->type_name("N")->group("Sweep");
   command->add_flag("--resume", flags->resume, "continue the --save file where it ends")->group("Sweep");
-  command->add_option("--mod-every", flags->model.mod_every, "MoD twins: route layer l where l mod M = M-1; a list")->type_name("M")->group("MoD twin");
+  command->add_option("--mod-every", flags->model.mod_every, "MoD twins: route layer l where l mod M = M-1; a list [2]")->type_name("M")->group("MoD twin");
   command->add_option("--capacity", flags->model.capacity, "shares of the tokens: 1/8,0.25, 0.1:0.9:0.1; none: unrouted [1/8]")->type_name("F")->group("MoD twin");
   command->add_option("--slots", flags->model.slots, "absolute slots per sequence instead of a share; a list")->type_name("N")->group("MoD twin");
   command->add_option("--rounding", flags->model.rounding, "of capacity x tokens: floor, half-up, ceil; a list [floor]")->type_name("MODE")->group("MoD twin");
@@ -203,8 +203,8 @@ void add_sweep(CLI::App& app, int& exit_code) {
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom sweep gpt2-124m --mod-every 2,4 --capacity 0.125:1:0.125 --seq 256:1024:x2 --save rows.csv\n"
-                  "  fathom sweep dense-60m --set width=512:2048:256 --set heads=width/64 --set mlp=4*width --pareto flops,max:params");
+  command->footer("Examples:\n  fathom sweep gpt2-124m --mod-every 2,4 --capacity 0.125:1:0.125 --save rows.csv\n"
+                  "  fathom sweep dense-60m --set width=512:2048:256 --set heads=width/64 --pareto flops,max:params");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

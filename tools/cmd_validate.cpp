@@ -368,7 +368,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom calibrate && fathom validate --save validation.md\n  fathom validate --quick");
+  command->footer("Examples:\n  fathom validate --save validation.md\n  fathom validate --quick");
   command->callback([flags, &exit_code] { exit_code = Validation(*flags).run(); });
 }
 

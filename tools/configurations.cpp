@@ -99,7 +99,7 @@ std::vector<std::int64_t> parse_range(const std::string& text, std::string_view 
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("MODEL", flags.models, "built-in name, INI file or Hugging Face config.json")->required();
-  app.add_option("--mod-every", flags.mod_every, "turn a dense model into its MoD twin: route layer l where l mod M = M-1")->type_name("M")->group("MoD twin");
+  app.add_option("--mod-every", flags.mod_every, "turn a dense model into its MoD twin: route layer l where l mod M = M-1 [2]")->type_name("M")->group("MoD twin");
   app.add_option("--capacity", flags.capacity, "share of the tokens a routed block takes, such as 0.125 or 1/8 [1/8]")->type_name("F")->group("MoD twin");
   app.add_option("--slots", flags.slots, "absolute slots per sequence instead of a share")->type_name("N")->group("MoD twin");
   app.add_option("--rounding", flags.rounding, "of capacity x tokens: floor, half-up, ceil [floor]")->type_name("MODE")->group("MoD twin");

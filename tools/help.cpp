@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
+#include "lib/error.hpp"
 #include "tools/cli.hpp"
 
 namespace fathom {
@@ -13,9 +13,12 @@ namespace {
 
 constexpr std::size_t kWidth = 100;
 
-// What a short page explains; everything else it only names.
-const std::set<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "--phase", "--batch", "--seq", "--dtype", "--mod-every", "--capacity", "--on",
-                                       "--backend", "--output", "--save", "--do", "--set", "--pareto", "--resume", "--fail-on", "--convention", "--budget"};
+// A short page stays below this many lines, so that it fits a terminal of 24 with nothing scrolled away.
+constexpr std::size_t kPageLines = 24;
+
+// What a short page explains, most needed first; the last ones are only named where the page would grow too long. Everything else is only named.
+const std::vector<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "COMMAND", "--do", "--set", "--pareto", "--resume", "--fail-on", "--budget", "--text", "--timeline", "--convention", "--phase", "--batch",
+                                          "--mod-every", "--capacity", "--seq", "--on", "--output", "--save", "--backend", "--dtype"};
 
 std::string left_of(const OptionText& option) {
   std::string text = option.short_name.empty() ? option.name : option.short_name + "," + option.name;
@@ -60,7 +63,7 @@ std::string short_group(const std::string& group) { return group.substr(0, group
 std::string usage(const CLI::App& app, const std::string& name) {
   std::string text = "Usage: " + name;
   for (const OptionText& option : options_of(app))
-    if (option.positional) text += " " + option.name + (option.repeats ? "..." : "");
+    if (option.positional) text += (option.required ? " " : " [") + option.name + (option.repeats ? "..." : "") + (option.required ? "" : "]");
   return text + (commands_of(app).empty() ? " [options]\n" : " COMMAND [options]\n");
 }
 
@@ -76,16 +79,17 @@ std::string full_page(const CLI::App& app, const std::string& name) {
   return out;
 }
 
-std::string short_page(const CLI::App& app, const std::string& name) {
+std::string short_page(const CLI::App& app, const std::string& name, const std::vector<std::string>& explained) {
+  const auto is_explained = [&](const OptionText& option) { return std::find(explained.begin(), explained.end(), option.name) != explained.end(); };
   std::string out = app.get_description() + "\n" + usage(app, name);
   const std::vector<OptionText> options = options_of(app);
   for (const OptionText& option : options)
-    if (kCommon.count(option.name) > 0) explain(out, option, 24);
+    if (is_explained(option)) explain(out, option, 24);
   std::string line;
   for (const std::string& group : groups_of(options)) {
     std::string names;
     for (const OptionText& option : options)
-      if (option.group == group && kCommon.count(option.name) == 0 && option.name != "--help" && option.name != "--help-all") names += " " + left_of(option);
+      if (option.group == group && !is_explained(option) && option.name != "--help" && option.name != "--help-all") names += " " + left_of(option);
     if (names.empty()) continue;
     line = short_group(group) + ":";
     for (const std::string& word : split(names.substr(1), ' ')) {
@@ -102,8 +106,19 @@ std::string short_page(const CLI::App& app, const std::string& name) {
   return out + "All options: " + name + " --help-all\n";
 }
 
+// As much explained as fits.
+std::string short_page(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> explained = kCommon;
+  std::string page = short_page(app, name, explained);
+  while (!explained.empty() && static_cast<std::size_t>(std::count(page.begin(), page.end(), '\n')) > kPageLines) {
+    explained.pop_back();
+    page = short_page(app, name, explained);
+  }
+  return page;
+}
+
 std::string command_list(const CLI::App& app) {
-  std::string out = "\nCommands:\n";
+  std::string out = "Commands:\n";
   for (const CLI::App* command : commands_of(app)) out += fmt::format("  {:<12} {}\n", command->get_name(), command->get_description());
   return out;
 }
@@ -139,7 +154,9 @@ std::vector<OptionText> options_of(const CLI::App& app) {
     if (text.name.empty()) std::swap(text.name, text.short_name);
     const bool takes_value = option->get_items_expected_max() > 0;
     if (takes_value && !text.positional) text.type = option->get_type_name();
+    if (const std::size_t range = text.type.find(" in ["); range != std::string::npos) text.type.resize(text.type.rfind(':', range));  // CLI11 adds its checks
     text.repeats = option->get_items_expected_max() > 1;
+    text.required = option->get_required();
     text.description = option->get_description();
     text.group = text.positional ? "Arguments" : option->get_group();
     if (!text.group.empty()) options.push_back(std::move(text));
@@ -159,35 +176,61 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppF
   if (!root) return mode == CLI::AppFormatMode::Normal ? short_page(*app, name) : full_page(*app, name);
   std::string out = app->get_description() + "\n\n" + usage(*app, name);
   if (mode != CLI::AppFormatMode::Normal) {
-    out = full_page(*app, name) + command_list(*app);
+    out = full_page(*app, name) + "\n" + command_list(*app);
     for (const CLI::App* command : commands_of(*app)) out += "\n----\n\n" + full_page(*command, name + " " + command->get_name());
     return out;
   }
-  return out + command_list(*app) + "\n" + app->get_footer() + "\nA command explains itself: fathom COMMAND --help (--help-all: every option)\n";
+  return out + command_list(*app) + app->get_footer() + "\nA command explains itself: fathom COMMAND --help (--help-all: every option)\n";
 }
+
+namespace {
+
+// Options by group, and the examples.
+std::string man_options(const CLI::App& command, const char* heading) {
+  std::string out;
+  const std::vector<OptionText> options = options_of(command);
+  for (const std::string& group : groups_of(options)) {
+    out += fmt::format(".{} {}\n", heading, roff(group));
+    for (const OptionText& option : options)
+      if (option.group == group) out += ".TP\n.B " + roff(left_of(option)) + "\n" + roff(option.description) + "\n";
+  }
+  if (!command.get_footer().empty()) out += ".PP\n.nf\n" + roff(command.get_footer()) + "\n.fi\n";
+  return out;
+}
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+const char* const kExitStatus =
+    ".SH EXIT STATUS\n0 done; 1 a stated condition failed; 2 the command line cannot be parsed; 3 invalid or unknown input; 4 the environment (no device, out of memory, full disk);\n"
+    "70 a bug; 130 interrupted.\n";
+
+}  // namespace
 
 std::string man_page(const CLI::App& app) {
   std::string out = ".TH FATHOM 1 \"\" \"fathom\" \"User Commands\"\n.SH NAME\nfathom \\- count, predict, run and compare Mixture\\-of\\-Depths transformers\n";
   out += ".SH SYNOPSIS\n.B fathom\n.I COMMAND\n[options]\n.SH DESCRIPTION\n" + roff(app.get_description()) + "\n";
-  for (const CLI::App* command : commands_of(app)) {
-    out += fmt::format(".SH FATHOM {}\n{}\n.PP\n.nf\n{}.fi\n", [&] {
-      std::string upper = command->get_name();
-      std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-      return upper;
-    }(), roff(command->get_description()), roff(usage(*command, "fathom " + command->get_name())));
-    const std::vector<OptionText> options = options_of(*command);
-    for (const std::string& group : groups_of(options)) {
-      out += ".SS " + roff(group) + "\n";
-      for (const OptionText& option : options)
-        if (option.group == group) out += ".TP\n.B " + roff(left_of(option)) + "\n" + roff(option.description) + "\n";
-    }
-    if (!command->get_footer().empty()) out += ".PP\n.nf\n" + roff(command->get_footer()) + "\n.fi\n";
-  }
-  out += ".SH EXIT STATUS\n0 done; 1 a stated condition failed; 2 the command line cannot be parsed; 3 invalid or unknown input; 4 the environment (no device, out of memory, full disk);\n"
-         "70 a bug; 130 interrupted.\n";
+  for (const CLI::App* command : commands_of(app))
+    out += fmt::format(".SH FATHOM {}\n{}\n.PP\n.nf\n{}.fi\n", upper(command->get_name()), roff(command->get_description()), roff(usage(*command, "fathom " + command->get_name()))) +
+           man_options(*command, "SS");
+  out += kExitStatus;
   out += ".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/fathom/defaults.ini\n" + roff("default options: [COMMAND] or [common], then option = value; --no-defaults ignores it") + "\n";
   out += ".TP\n.I $XDG_CACHE_HOME/fathom/this-machine.ini\nthis machine as probed\n";
   return out;
+}
+
+std::string man_page(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands_of(app)) {
+    names.push_back(command->get_name());
+    if (command->get_name() != name) continue;
+    return fmt::format(".TH FATHOM\\-{} 1 \"\" \"fathom\" \"User Commands\"\n.SH NAME\nfathom\\-{} \\- {}\n.SH SYNOPSIS\n.nf\n{}.fi\n", upper(name), name, roff(command->get_description()),
+                       roff(usage(*command, "fathom " + name).substr(std::string_view("Usage: ").size()))) +
+           man_options(*command, "SH") + kExitStatus + ".SH SEE ALSO\n.BR fathom (1)\n";
+  }
+  throw_input(fmt::format("there is no command '{}'", name), {}, name_hint(name, names));
 }
 
 }  // namespace fathom

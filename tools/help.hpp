@@ -25,11 +25,14 @@ struct OptionText {
   std::string group;
   bool positional = false;
   bool repeats = false;
+  bool required = false;
 };
 std::vector<OptionText> options_of(const CLI::App& app);
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 
 // fathom(1) as roff.
 std::string man_page(const CLI::App& app);
+// fathom-COMMAND(1). Throws Error(kInput) for a command that is not there.
+std::string man_page(const CLI::App& app, const std::string& command);
 
 }  // namespace fathom

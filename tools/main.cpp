@@ -13,6 +13,7 @@
 #include "tools/cli.hpp"
 #include "tools/defaults.hpp"
 #include "tools/help.hpp"
+#include "tools/version.hpp"
 
 namespace fathom {
 namespace {
@@ -50,7 +51,7 @@ int run(int argc, char** argv) {
                "executes the same work with real kernels, and reports predicted against measured.",
                "fathom"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", version_text());
+  app.set_version_flag("--version", version_page());
   app.set_help_flag("-h,--help", "what most people need")->group("Help");
   app.set_help_all_flag("--help-all", "every option")->group("Help");
   app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it

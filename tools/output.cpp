@@ -15,6 +15,7 @@
 #include "reports/save.hpp"
 #include "reports/text.hpp"
 #include "tools/cli.hpp"
+#include "tools/version.hpp"
 
 namespace fathom {
 namespace {

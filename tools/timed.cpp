@@ -66,7 +66,7 @@ void add_predict_flags(CLI::App& app, TimedFlags& flags) {
 void add_measure_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--backend", flags.backend, "cpu, reference, fake or cuda [cpu]")->type_name("B")->group("Machine");
   app.add_option("--time", flags.time, "seconds to measure [10 per configuration]")->type_name("S")->group("Machine");
-  app.add_option("--rounds", flags.rounds, "exact number of rounds instead")->type_name("N")->group("Machine");
+  app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");
 }
 
