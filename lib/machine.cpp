@@ -202,6 +202,52 @@ std::vector<std::string> falling_rates(const Machine& m) {
   return found;
 }
 
+void take_faster(Machine& machine, const Machine& again) {
+  const auto raise = [](PerThreads& rates, const PerThreads& others) {
+    for (const auto& [threads, other] : others) {
+      const auto here = rates.find(threads);
+      if (here == rates.end() || here->second.value < other.value) rates[threads] = other;
+    }
+  };
+  const auto lower = [](PerThreads& costs, const PerThreads& others) {
+    for (const auto& [threads, other] : others) {
+      const auto here = costs.find(threads);
+      if (here == costs.end() || here->second.value > other.value) costs[threads] = other;
+    }
+  };
+  for (const Peak& other : again.peaks)
+    for (Peak& p : machine.peaks)
+      if (p.dtype == other.dtype) {
+        raise(p.rate, other.rate);
+        raise(p.best, other.best);
+      }
+  for (const MemoryLevel& other : again.levels)
+    for (MemoryLevel& l : machine.levels)
+      if (l.name == other.name)
+        for (int a = 0; a < kAccesses; ++a) raise(l.rate[a], other.rate[a]);
+  lower(machine.launch, again.launch);
+  lower(machine.region, again.region);
+  if (machine.clock && again.clock && again.clock->value > machine.clock->value) machine.clock = again.clock;
+  if (machine.clock_max && again.clock_max && again.clock_max->value > machine.clock_max->value) machine.clock_max = again.clock_max;
+}
+
+void raise_falling_rates(Machine& m) {
+  const auto raise = [](PerThreads& rates) {
+    for (auto at = rates.begin(); at != rates.end() && std::next(at) != rates.end(); ++at) {
+      Figure& more = std::next(at)->second;
+      if (more.value >= at->second.value) continue;
+      more.source = fmt::format("as at {} thread{}, because cores were taken away while more were probed ({:.3g})", at->first, at->first == 1 ? "" : "s", more.value);
+      more.value = at->second.value;
+    }
+  };
+  for (Peak& p : m.peaks) {
+    raise(p.rate);
+    raise(p.best);
+  }
+  for (MemoryLevel& l : m.levels)
+    for (PerThreads& rates : l.rate) raise(rates);
+}
+
 void check_machine(const Machine& m) {
   if (m.name.empty()) throw_input("the machine has no name");
   if (m.peaks.empty()) throw_input(fmt::format("machine '{}' has no peak", m.name), {}, "give at least one [peak.DTYPE] section");

@@ -158,7 +158,11 @@ std::optional<Figure> figure_at(const PerThreads& figures, int threads);
 void check_machine(const Machine& machine);
 
 // Rates that are smaller at a larger thread count by more than a tenth ("DRAM read: 21 GB/s at 1 thread, 12 GB/s at 2"): cores were taken away
-// while they were probed, and nothing may be predicted from them. Empty: plausible.
+// while they were probed, and nothing should be predicted from them as they are. Empty: plausible.
 std::vector<std::string> falling_rates(const Machine& machine);
+// Two probes of one machine: keeps the faster figure of each rate and the smaller of each cost, because a disturbance only ever slows.
+void take_faster(Machine& machine, const Machine& again);
+// Lifts every falling rate to that of fewer threads (which more threads can always reach) and says so in its source.
+void raise_falling_rates(Machine& machine);
 
 }  // namespace fathom

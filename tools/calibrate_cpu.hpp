@@ -17,7 +17,7 @@ struct CpuCalibrationFlags {
 };
 
 // Writes the machine file to every --save FILE.ini, or without one to the cache folder, where predict and compare find it. Other --save names get
-// the report. Throws Error(kEnvironment) when the machine was too busy to be probed.
+// the report.
 int calibrate_cpu(const CpuCalibrationFlags& flags, const OutputFlags& output);
 
 }  // namespace fathom

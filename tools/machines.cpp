@@ -39,17 +39,21 @@ Machine probe_once(bool quiet, int threads) {
 }
 
 // With other processes on the cores, threads wait for each other and rates at more threads come out below those at fewer. Such a file would predict
-// nonsense, so the probe is repeated, and at last refused.
+// nonsense, so the probe is repeated and the faster figures are kept; what still falls is lifted to the rate of fewer threads, with a warning: a
+// busy machine gets a report with a wide error, not none.
 Machine probe_here(bool quiet, int threads) {
-  std::vector<std::string> falling;
-  for (int attempt = 1; attempt <= kProbeAttempts; ++attempt) {
-    Machine machine = probe_once(quiet, threads);
+  Machine machine = probe_once(quiet, threads);
+  std::vector<std::string> falling = falling_rates(machine);
+  for (int attempt = 2; attempt <= kProbeAttempts && !falling.empty(); ++attempt) {
+    if (!quiet) fmt::print(stderr, "fathom: {}; probing again\n", falling.front());
+    take_faster(machine, probe_once(quiet, threads));
     falling = falling_rates(machine);
-    if (falling.empty()) return machine;
-    if (!quiet && attempt < kProbeAttempts) fmt::print(stderr, "fathom: {}; probing again\n", falling.front());
   }
-  throw Error(ErrorKind::kEnvironment, fmt::format("this machine is too busy to be probed: {} of its rates fall when threads are added, such as {}", falling.size(), falling.front()), {},
-              "end what else uses the cores and try again, or use one thread: --threads 1");
+  if (falling.empty()) return machine;
+  raise_falling_rates(machine);
+  fmt::print(stderr, "fathom: warning: this machine is busy: {} of its probed rates fall when threads are added, such as {}; predictions from it may be far off. Probe it again when it is idle: fathom calibrate\n",
+             falling.size(), falling.front());
+  return machine;
 }
 
 // The cached file, unless it is missing, unreadable, or of another CPU.

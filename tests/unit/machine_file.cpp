@@ -129,3 +129,30 @@ TEST_CASE("a figure between probed thread counts is interpolated, beyond them ma
   CHECK(figure_at(f, 8)->provenance == Provenance::kExtrapolated);
   CHECK_FALSE(figure_at({}, 1).has_value());
 }
+
+TEST_CASE("a disturbed probe: the faster figures are kept, and falling rates are lifted") {
+  const auto machine = [](double one, double two, double launch) {
+    Machine m;
+    MemoryLevel dram;
+    dram.name = "DRAM";
+    dram.rate[0] = {{1, {one, Provenance::kProbed, ""}}, {2, {two, Provenance::kProbed, ""}}};
+    m.levels = {dram};
+    m.launch = {{1, {launch, Provenance::kProbed, ""}}};
+    return m;
+  };
+  Machine first = machine(20e9, 12e9, 5e-7);
+  REQUIRE(falling_rates(first).size() == 1);
+  take_faster(first, machine(18e9, 15e9, 4e-7));
+  CHECK(first.levels[0].rate[0].at(1).value == 20e9);
+  CHECK(first.levels[0].rate[0].at(2).value == 15e9);
+  CHECK(first.launch.at(1).value == 4e-7);
+  REQUIRE(falling_rates(first).size() == 1);
+  raise_falling_rates(first);
+  CHECK(falling_rates(first).empty());
+  CHECK(first.levels[0].rate[0].at(2).value == 20e9);
+  CHECK(first.levels[0].rate[0].at(2).source.find("1.5e+10") != std::string::npos);
+  // What rises stays as it is.
+  Machine rising = machine(20e9, 30e9, 5e-7);
+  raise_falling_rates(rising);
+  CHECK(rising == machine(20e9, 30e9, 5e-7));
+}
