@@ -20,10 +20,17 @@ std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
   return panels;
 }
 
+// Where our own f32 product is chosen if the CPU can run it.
+bool own_is_faster(const GemmShape& shape, const GemmOptions& options) {
+  if (options.packed) return true;
+  return shape.m >= 64;
+}
+
 }  // namespace
 
-GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool has_amx) {
+GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa isa) {
   GemmChoice choice;
+  const bool has_amx = isa == Isa::kAmx;
   choice.convert = options.dtype == DType::kBF16 && !has_amx;
   choice.padded_rows = shape.m;
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return choice;
@@ -39,8 +46,15 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool 
     // is a multiple of 4 KiB); n=768 k=3072 167 and 139; 4096x4096 146 and 143; transposed n=32000 k=576 132 and 140.
     const bool tall_transposed = options.transpose_w && shape.n >= 8192 && shape.m <= 512;
     if (!amx && !options.packed && shape.m >= 64 && !tall_transposed) choice.path = GemmPath::kGemm;
+    if (own_is_faster(shape, options)) choice.path = GemmPath::kOwn;
   }
-  if (amx || options.packed) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
+  const bool can_own = options.dtype == DType::kF32 && isa >= Isa::kAvx512;
+  if (choice.path == GemmPath::kOwn && !can_own) choice.path = options.packed || amx ? GemmPath::kMatmul : GemmPath::kGemm;
+  if (choice.path == GemmPath::kGemm && (amx || options.packed)) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
+  if (choice.path == GemmPath::kOwn) {
+    choice.panels = {shape.m};
+    return choice;
+  }
 
   std::int64_t panel = options.panel_rows > 0 ? options.panel_rows : choice.padded_rows;
   // The library cuts k >= 1792 badly (2304 excepted) for most row counts, but not for 240. Packed, one thread, best of
@@ -55,8 +69,9 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool 
   return choice;
 }
 
-bool gemm_prefers_packed(const GemmShape& shape, DType dtype, bool has_amx) {
-  if (dtype == DType::kBF16 && has_amx) return true;
+bool gemm_prefers_packed(const GemmShape& shape, DType dtype, Isa isa) {
+  if (dtype == DType::kBF16 && isa == Isa::kAmx) return true;
+  if (dtype == DType::kF32 && isa >= Isa::kAvx512) return true;
   return shape.m < 64 || shape.n >= 4096;
 }
 
