@@ -20,10 +20,16 @@ std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
   return panels;
 }
 
-// Where our own f32 product is chosen if the CPU can run it.
+// Where our own f32 product is chosen if the CPU can run it. Packed weights: always, one layout for all numbers of rows. Medians of
+// interleaved rounds on a 2-core Xeon (family 6 model 207), one thread, fraction of the FMA probe around each sample:
+//   packed: 2048x2304x576 own 0.95, matmul 0.85, sgemm on plain weights 0.84; 256x1728x576 0.94, 0.86, 0.87; and with a busy neighbour on
+//   the core 2048x2304x576 0.79, 0.74, 0.73.
+//   plain: own 0.86, sgemm 0.79 at 2048x2304x576 (transposed weights the same), dW 576x2304x2048 0.83 and 0.81; but 0.89 and 0.93 at
+//   2048x576x576 and x2304: laying W out costs 3 to 10 %, and pays where the library stalls on a result larger than L2.
 bool own_is_faster(const GemmShape& shape, const GemmOptions& options) {
   if (options.packed) return true;
-  return shape.m >= 64;
+  const std::int64_t results = shape.m * shape.n;
+  return shape.m >= 64 && results >= (options.transpose_x || shape.k <= 1024 ? 1200000 : 4000000);
 }
 
 }  // namespace
@@ -41,7 +47,7 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa i
   choice.path = options.path;
   if (choice.path == GemmPath::kAuto) {
     choice.path = GemmPath::kMatmul;
-    // f32 on plain weights, interleaved rounds on a 2-core Xeon (family 6 model 207), best of 1 s, GFLOP/s at one
+    // The library's f32 on plain weights, interleaved rounds on a 2-core Xeon (family 6 model 207), best of 1 s, GFLOP/s at one
     // thread and m = 256, probed FMA peak 176: 768x768 sgemm 172, matmul 162; n=3072 k=768 151 and 71 (its row stride
     // is a multiple of 4 KiB); n=768 k=3072 167 and 139; 4096x4096 146 and 143; transposed n=32000 k=576 132 and 140.
     const bool tall_transposed = options.transpose_w && shape.n >= 8192 && shape.m <= 512;

@@ -5,7 +5,8 @@
 // k is cut in blocks of equal length (F32Blocks::k); within one, rows in blocks that keep their part of X in L2, and under these
 // panels of 32 columns of W, each multiplied with all tiles of at most 14 rows (gemm_f32_tile.hpp) before the next. Packed
 // weights hold the panels one after the other, each [k][32] (the last as narrow as it is): as many bytes as the plain matrix,
-// and the same for every number of rows. Plain weights are laid out so block by block, in the plan's scratch.
+// and the same for every number of rows. Plain weights, and X always, are laid out for the tiles block by block, in the plan's
+// scratch.
 //
 // Every element of Y is a sum in the same order whatever the rows, threads and tile heights: rows of a batch do not influence
 // each other, and one thread's result is that of many.
@@ -25,7 +26,6 @@ struct F32Product {
 struct F32Blocks {
   std::int64_t k = 0, rows = 0, columns = 0;
   int row_parts = 1, column_parts = 1;
-  bool copy_x = false;  // X is laid out per block: transposed, or its rows share cache sets
 };
 // Pure; unit-tested. All sizes > 0.
 F32Blocks f32_blocks(const F32Product& product);

@@ -7,61 +7,27 @@
 namespace fathom::cpu {
 namespace {
 
-template <int kValue>
-struct Number {
-  static constexpr int value = kValue;
-};
-
-constexpr int kAhead = 8;  // steps of k by which W is prefetched into L1: about 110 cycles
-
-// Broadcasts the float at `at` + kStrides * stride + kOffset bytes. In asm, because the compiler would otherwise give every row of
-// the tile a pointer of its own, and 14 of them do not fit the registers. It reads operands that nothing in this file writes
-// between the first and the last step, so it needs no ordering against stores.
-template <int kStrides, int kOffset>
-inline __attribute__((always_inline)) __m512 broadcast(const char* at, std::int64_t stride) {
-  __m512 out;
-  if constexpr (kStrides == 0) asm volatile("vbroadcastss %c2(%1), %0" : "=v"(out) : "r"(at), "i"(kOffset));
-  if constexpr (kStrides == 1) asm volatile("vbroadcastss %c3(%1,%2), %0" : "=v"(out) : "r"(at), "r"(stride), "i"(kOffset));
-  if constexpr (kStrides == 2) asm volatile("vbroadcastss %c3(%1,%2,2), %0" : "=v"(out) : "r"(at), "r"(stride), "i"(kOffset));
-  return out;
-}
-
-// Pointers to rows 0, 3, 6, 9, 12 of a tile; the rows between them are one and two strides away.
-struct RowPointers {
-  const char *p0, *p1, *p2, *p3, *p4;
-  std::int64_t stride;
-
-  RowPointers(const float* a, std::int64_t floats) : stride(floats * 4) {
-    p0 = reinterpret_cast<const char*>(a);
-    p1 = p0 + 3 * stride;
-    p2 = p1 + 3 * stride;
-    p3 = p2 + 3 * stride;
-    p4 = p3 + 3 * stride;
-  }
-  template <int kRow>
-  const char* third() const {
-    return kRow < 3 ? p0 : kRow < 6 ? p1 : kRow < 9 ? p2 : kRow < 12 ? p3 : p4;
-  }
-  void advance(std::int64_t bytes) {
-    p0 += bytes;
-    p1 += bytes;
-    p2 += bytes;
-    p3 += bytes;
-    p4 += bytes;
-    asm("" : "+r"(p0), "+r"(p1), "+r"(p2), "+r"(p3), "+r"(p4));  // or they become offsets from one, in memory
-  }
-};
-
-// One step of k: kRows broadcasts, 2 kRows multiply-adds.
-template <int kRows, int kStep, int kRow = 0>
-inline __attribute__((always_inline)) void multiply(const RowPointers& rows, __m512 b0, __m512 b1, __m512 (&acc)[kRows][2]) {
+// One step of k: kRows elements of X, every other one broadcast by an instruction of its own, the rest by both of the
+// multiply-adds that use them. In volatile asm: the compiler would not broadcast twice, and reorders until accumulators spill.
+template <int kRows, int kRow = 0>
+inline __attribute__((always_inline)) void multiply(const float* a, __m512 b0, __m512 b1, __m512 (&acc)[kRows][2]) {
   if constexpr (kRow < kRows) {
-    const __m512 a = broadcast<kRow % 3, 4 * kStep>(rows.third<kRow>(), rows.stride);
-    acc[kRow][0] = _mm512_fmadd_ps(a, b0, acc[kRow][0]);
-    acc[kRow][1] = _mm512_fmadd_ps(a, b1, acc[kRow][1]);
-    multiply<kRows, kStep, kRow + 1>(rows, b0, b1, acc);
+    if constexpr (kRow % 2 == 1) {
+      asm volatile("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc[kRow][0]) : "v"(b0), "m"(a[kRow]));
+      asm volatile("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc[kRow][1]) : "v"(b1), "m"(a[kRow]));
+    } else {
+      __m512 each;
+      asm volatile("vbroadcastss %1, %0" : "=v"(each) : "m"(a[kRow]));
+      asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc[kRow][0]) : "v"(b0), "v"(each));
+      asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc[kRow][1]) : "v"(b1), "v"(each));
+    }
+    multiply<kRows, kRow + 1>(a, b0, b1, acc);
   }
 }
+
+struct Line {
+  float values[16];
+};
 
 template <int kRows, bool kMasked>
 void tile(const F32Tile& t) {
@@ -69,7 +35,9 @@ void tile(const F32Tile& t) {
   const __mmask16 m1 = kMasked ? static_cast<__mmask16>(t.columns > 16 ? (1u << (t.columns - 16)) - 1 : 0) : 0xffff;
   const auto load = [m0, m1](const float* p, int half) {
     if constexpr (kMasked) return _mm512_maskz_loadu_ps(half == 0 ? m0 : m1, p + 16 * half);
-    return _mm512_loadu_ps(p + 16 * half);
+    __m512 out;
+    asm volatile("vmovups %1, %0" : "=v"(out) : "m"(*reinterpret_cast<const Line*>(p + 16 * half)));  // in its place among the others
+    return out;
   };
   for (int i = 0; i < kRows; ++i) {
     const char* c = reinterpret_cast<const char*>(t.c + i * t.c_stride);
@@ -78,34 +46,23 @@ void tile(const F32Tile& t) {
   __m512 acc[kRows][2];
 #pragma GCC unroll 14
   for (int i = 0; i < kRows; ++i) acc[i][0] = acc[i][1] = _mm512_setzero_ps();
-  RowPointers rows(t.a, t.a_stride);
+  const float* a = t.a;
   const float* b = t.b;
-  const std::int64_t b_stride = kMasked ? t.b_stride : kTileColumns;
+  const std::int64_t b_stride = kMasked ? t.columns : kTileColumns;
   const char* ahead = static_cast<const char*>(t.ahead);
   std::int64_t k = t.k;
   for (; k >= 4; k -= 4) {
-    const auto one = [&](auto number) {
-      constexpr int kStep = decltype(number)::value;
-      const float* at = b + kStep * b_stride;
-      const __m512 b0 = load(at, 0), b1 = load(at, 1);
-      _mm_prefetch(reinterpret_cast<const char*>(at + kAhead * b_stride), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(at + kAhead * b_stride + 16), _MM_HINT_T0);
-      multiply<kRows, kStep>(rows, b0, b1, acc);
-    };
-    one(Number<0>{});
-    one(Number<1>{});
-    one(Number<2>{});
-    one(Number<3>{});
+#pragma GCC unroll 4
+    for (int step = 0; step < 4; ++step) multiply<kRows>(a + step * kRows, load(b + step * b_stride, 0), load(b + step * b_stride, 1), acc);
     _mm_prefetch(ahead, _MM_HINT_T1);
     ahead += t.ahead_step;
+    a += 4 * kRows;
     b += 4 * b_stride;
-    rows.advance(16);
   }
   for (; k > 0; --k) {
-    const __m512 b0 = load(b, 0), b1 = load(b, 1);
-    multiply<kRows, 0>(rows, b0, b1, acc);
+    multiply<kRows>(a, load(b, 0), load(b, 1), acc);
+    a += kRows;
     b += b_stride;
-    rows.advance(4);
   }
   if (t.bias != nullptr) {
     const __m512 bias0 = _mm512_maskz_loadu_ps(m0, t.bias), bias1 = _mm512_maskz_loadu_ps(m1, t.bias + 16);
@@ -172,8 +129,7 @@ inline void transpose16(__m512 (&r)[16]) {
 }  // namespace
 
 void f32_tile_avx512(const F32Tile& t) {
-  const bool full = t.columns == kTileColumns && t.b_stride == kTileColumns;
-  (full ? kFull : kEdge)[t.rows - 1](t);
+  (t.columns == kTileColumns ? kFull : kEdge)[t.rows - 1](t);
 }
 
 void copy_rows_avx512(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride) {
@@ -187,6 +143,7 @@ void copy_rows_avx512(const float* from, std::int64_t from_stride, std::int64_t 
       _mm512_storeu_ps(target + j, _mm512_loadu_ps(source + j));
     }
     if (j < columns) {
+      _mm_prefetch(reinterpret_cast<const char*>(source + kRowsAhead * from_stride + j), _MM_HINT_T0);
       const __mmask16 mask = static_cast<__mmask16>((1u << (columns - j)) - 1);
       _mm512_mask_storeu_ps(target + j, mask, _mm512_maskz_loadu_ps(mask, source + j));
     }
@@ -194,6 +151,7 @@ void copy_rows_avx512(const float* from, std::int64_t from_stride, std::int64_t 
 }
 
 void transpose_avx512(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride) {
+  constexpr std::int64_t kAhead = 64;
   for (std::int64_t i = 0; i < rows; i += 16) {
     const std::int64_t height = rows - i < 16 ? rows - i : 16;
     const __mmask16 down = static_cast<__mmask16>((1u << height) - 1);
@@ -201,6 +159,8 @@ void transpose_avx512(const float* from, std::int64_t from_stride, std::int64_t 
       const std::int64_t width = columns - j < 16 ? columns - j : 16;
       const __mmask16 across = static_cast<__mmask16>((1u << width) - 1);
       __m512 block[16];
+#pragma GCC unroll 16
+      for (int r = 0; r < 16; ++r) _mm_prefetch(reinterpret_cast<const char*>(from + (i + (r < height ? r : 0)) * from_stride + j + kAhead), _MM_HINT_T0);
 #pragma GCC unroll 16
       for (int r = 0; r < 16; ++r) block[r] = r < height ? _mm512_maskz_loadu_ps(across, from + (i + r) * from_stride + j) : _mm512_setzero_ps();
       transpose16(block);

@@ -247,7 +247,11 @@ TEST_CASE("a cache serves every row count from one packed copy") {
 TEST_CASE("the choice of path follows the measured rules") {
   GemmOptions o;
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
-  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kOwn);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kGemm);
+  CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kOwn);  // 6.3 million results
+  CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({2048, 768, 3072}, o, Isa::kAvx512).path == GemmPath::kGemm);  // 1.6 million, but k is large
+  CHECK(choose_gemm({8, 200000, 768}, o, Isa::kAvx512).path == GemmPath::kMatmul);
   CHECK(choose_gemm({8, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kMatmul);
   o.packed = true;
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kMatmul);
