@@ -90,6 +90,9 @@ class Execution {
   virtual void run_reference(int reference_class) = 0;
   virtual int reference_class(int op) const = 0;
   virtual std::vector<std::string> reference_classes() const = 0;
+  // FLOP/s of the ceiling that ops of this class are held against, probed now, in about 0.1 ms, on the execution's threads (f32: multiply-adds
+  // in registers, bf16: the matrix units fed from L2). 0 where the class has none.
+  virtual double probe_ceiling(int) { return 0; }
 };
 
 class Backend {

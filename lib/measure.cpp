@@ -17,6 +17,7 @@ class MonotonicClock : public Clock {
 };
 
 constexpr int kMaxBatch = 64;
+constexpr double kCeilingShare = 0.04;  // of the bracketed time that ceiling probes may take
 constexpr int kRoundsForSpread = 8;  // halves of fewer rounds say nothing
 
 // May this instance be called again at once with the same result? In-place and accumulating ops may not.
@@ -42,6 +43,15 @@ struct Sample {
   int round = 0;
   double seconds = 0;
   double before = 0, after = 0;
+  double ceiling_before = 0, ceiling_after = 0;  // FLOPs of the ceiling in a reference's time, as last probed
+};
+
+// The probed ceiling of one reference class.
+struct Ceiling {
+  bool absent = false;
+  double due = 0;                // not before this moment again
+  double work = 0;               // FLOPs that the ceiling does in the time of one reference, as last probed
+  std::vector<double> rates;
 };
 
 // Everything known about one workload while it is measured.
@@ -144,6 +154,7 @@ class Runner {
     for (Subject& s : subjects_) pass(s, -1);
     for (Subject& s : subjects_) choose_batches(s);
     references_.clear();
+    for (auto& [name, ceiling] : ceilings_) ceiling.rates.clear();
     stopped_by_ = "rounds";
     for (int round = 0; round < options_.max_rounds && !stop_; ++round) {
       if (round >= options_.min_rounds) {
@@ -163,10 +174,21 @@ class Runner {
   }
 
   double reference(Subject& s, int which) {
+    const std::string& name = s.class_names[static_cast<size_t>(which)];
+    Ceiling& ceiling = ceilings_[name];
+    const double begin = clock_.now();
+    const double rate = ceiling.absent || begin < ceiling.due ? 0 : s.execution->probe_ceiling(which);
     const double t = clock_.now();
     s.execution->run_reference(which);
     const double r = clock_.now() - t;
-    references_[s.class_names[static_cast<size_t>(which)]].push_back(r);
+    references_[name].push_back(r);
+    if (rate > 0) {
+      ceiling.due = t + (t - begin) / kCeilingShare;
+      ceiling.work = r * rate;
+      ceiling.rates.push_back(rate);
+    } else if (begin >= ceiling.due) {
+      ceiling.absent = true;
+    }
     return r;
   }
 
@@ -179,12 +201,14 @@ class Runner {
       const int op = s.instances[static_cast<size_t>(i)].op;
       const int which = s.classes[static_cast<size_t>(op)];
       const double before = which == last_class ? last : reference(s, which);
+      const Ceiling& ceiling = ceilings_[s.class_names[static_cast<size_t>(which)]];
+      const double ceiling_before = ceiling.work;
       const int batch = s.batch[static_cast<size_t>(op)];
       const double t = clock_.now();
       for (int b = 0; b < batch; ++b) s.execution->run_instance(i);
       const double seconds = (clock_.now() - t) / batch;
       const double after = reference(s, which);
-      s.samples.push_back({i, round, seconds, before, after});
+      s.samples.push_back({i, round, seconds, before, after, ceiling_before, ceiling.work});
       if (round >= 0) {
         s.rows[static_cast<size_t>(op)] += static_cast<double>(s.execution->executed(i).rows);
         s.flops[static_cast<size_t>(op)] += s.execution->executed_flops(i).to_double();
@@ -270,6 +294,7 @@ class Runner {
       const double nominal = nominal_.at(o.reference).nominal;
       o.raw.values.push_back(x.seconds);
       o.ratio.values.push_back(nominal > 0 ? normalised(x, nominal) / nominal : 0);
+      if (x.ceiling_before > 0 && x.before + x.after > 0) o.ceiling.values.push_back(normalised(x, (x.ceiling_before + x.ceiling_after) / 2));
       o.round_total[static_cast<size_t>(x.round)] += normalised(x, nominal);
     }
     std::map<std::string, std::vector<double>> class_rounds;
@@ -289,6 +314,8 @@ class Runner {
     for (const auto& [name, rounds] : class_rounds) m.class_noise[name] = halves_spread(rounds);
     for (const std::string& name : used)
       if (const auto found = nominal_.find(name); found != nominal_.end()) m.references.push_back(found->second);
+    for (const std::string& name : used)
+      if (const auto found = ceilings_.find(name); found != ceilings_.end() && !found->second.rates.empty()) m.ceiling_rate[name] = Samples{found->second.rates}.median();
     m.step.normalised_noise = halves_spread(step_rounds);
     m.step.rounds = s.rounds;
     m.step.raw.values = s.raw;
@@ -312,6 +339,7 @@ class Runner {
     const double ratio = rows_of(op.spec).routed() ? o.ratio.mean() : o.ratio.median();
     o.seconds = nominal > 0 ? ratio * nominal : o.raw_median;
     o.total = o.seconds * static_cast<double>(o.uses);
+    o.ceiling_flops = rows_of(op.spec).routed() ? o.ceiling.mean() : o.ceiling.median();
     o.noise = halves_spread(o.round_total);
     o.rows_executed = s.rows[static_cast<size_t>(index)] / samples;
     o.executed_flops = s.flops[static_cast<size_t>(index)] / samples;
@@ -326,6 +354,7 @@ class Runner {
   std::vector<Subject> subjects_;
   std::map<std::string, std::vector<double>> references_;
   std::map<std::string, ReferenceMeasurement> nominal_;
+  std::map<std::string, Ceiling> ceilings_;
   double begin_ = 0;
   bool stop_ = false;
   std::string stopped_by_ = "rounds";

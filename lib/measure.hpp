@@ -5,6 +5,9 @@
 // kernel of its own class that ran just before and just after does not. So an op's time is median(t / r) times the nominal
 // reference time (p25 of all reference samples of that class), and raw figures stand beside it. Several workloads are measured
 // together, their passes interleaved, so that a pair is compared under the same weather.
+//
+// The fraction of a ceiling is taken in the same weather too: where a backend can probe the ceiling of a class, the probe runs now and then
+// right before a reference, r x rate is the work that the ceiling would have done meanwhile, and t / r times it that of an op.
 #pragma once
 
 #include <cstdint>
@@ -85,12 +88,14 @@ struct OpMeasurement {
   int batch = 1;                   // calls per sample
   Samples raw;                     // seconds per call, every use of every round
   Samples ratio;                   // t / r, aligned with raw; r is the mean of the references before and after
+  Samples ceiling;                 // FLOPs that the probed ceiling of its class would have done in t; empty where there is no such probe
   double raw_median = 0, raw_p95 = 0, raw_min = 0;
   double seconds = 0;              // normalised, per use: median(t / r) x nominal (mean instead of median where rows vary)
   double total = 0;                // normalised, all uses of one pass
   double noise = 0;                // A/A spread of `seconds`
   double rows_executed = 0;        // mean per use
   double executed_flops = 0;       // mean per use, tile padding included
+  double ceiling_flops = 0;        // median of `ceiling` (mean where rows vary): useful FLOPs over it are the fraction of the ceiling; 0: none
   std::int64_t uses = 0;
   std::vector<double> round_total; // normalised sum of its uses, per round
 };
@@ -119,6 +124,7 @@ struct Measurement {
   StepMeasurement step;
   std::map<std::string, double> class_noise;   // reference class -> A/A spread of the sum of its ops
   std::vector<ReferenceMeasurement> references;
+  std::map<std::string, double> ceiling_rate;  // reference class -> median of the probed ceiling during the bracketed passes, FLOP/s
   std::map<std::string, double> state_before, state_after;
   double seconds_spent = 0;
   bool interrupted = false;

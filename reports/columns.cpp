@@ -137,8 +137,11 @@ const std::vector<Column> kColumns{
      "totals, ops[]"},
     {"achieved_bytes_per_s", "traffic rate", kByteRate, 5, "Achieved data rate.",
      "(bytes_read + bytes_written) / measured_s", "totals, ops[]"},
-    {"peak_fraction", "of peak", kPercent, 2, "Achieved rate over the probed peak of the same machine.", "rate / peak",
-     "ops[]"},
+    {"peak_fraction", "of peak", kPercent, 2,
+     "Useful FLOPs over those that the ceiling does in the same time. A backend that can probes the ceiling between the ops, so that both "
+     "are of one machine state (median over the rounds; f32: multiply-adds in registers, bf16: the matrix units fed from L2); else it is the "
+     "peak of the machine file.",
+     "flops_matmul / (t * ceiling rate)", "totals, ops[]"},
     {"mfu", "MFU", kPercent, 4, "Model FLOP utilisation of the step.", "flops_matmul / (measured_s * peak)", "totals"},
 
     {"time_ratio", "meas/pred", kRatio, 3, "Measured over predicted time; above 1 the run was slower than predicted.",

@@ -36,7 +36,7 @@ std::vector<Result> make_results(const std::vector<Timed>& timed, const Machine*
     if (command != Command::kPredict) result.scenario.set("backend", Cell::text(flags.backend));
     if (machine && command != Command::kRun) add_prediction(result, each, *machine);
     if (measured) add_measurement(result, each);
-    if (measured && machine) add_fractions(result, each, *machine, flags);
+    if (measured) add_fractions(result, each, machine, flags);
     if (measured && command == Command::kCompare) add_comparison(result, each);
     if (each.twin >= 0) add_pair(result, each, timed[static_cast<size_t>(each.twin)], machine && command != Command::kRun, measured);
     results.push_back(std::move(result));

@@ -186,6 +186,7 @@ void describe_environment(Record& record, const std::vector<Timed>& timed, const
       if (reference.nominal > 0 && std::abs(reference.p25 / reference.nominal - 1) > 0.1)
         record.note(fmt::format("{} reference kernels took {:.2f} of their time at calibration while {} was measured: normalised figures are scaled back to it, raw ones are not", reference.name,
                                 reference.p25 / reference.nominal, each.configuration.label));
+    for (const auto& [name, rate] : m.ceiling_rate) record.environment.set("ceiling_" + name + "_flops_per_s", Cell::number(rate));
     for (const auto& [name, noise] : m.class_noise) record.environment.set("noise_" + name, Cell::number(noise));
     const auto foreign = m.state_after.find("foreign_cpu");
     if (foreign != m.state_after.end() && foreign->second > 0.1)
@@ -267,14 +268,24 @@ void add_measurement(Result& result, const Timed& timed) {
   totals.set("flops_executed", Cell::number(executed));
 }
 
-void add_fractions(Result& result, const Timed& timed, const Machine& machine, const TimedFlags& flags) {
-  const Peak* peak = machine.peak(timed.configuration.scenario.dtype);
-  if (!peak) return;
-  const auto rate = figure_at(peak->rate, flags.threads > 0 ? flags.threads : machine.default_threads());
-  if (!rate || !(rate->value > 0)) return;
-  for (Figures& op : result.ops)
-    if (const double achieved = op.number("achieved_flops_per_s"); achieved > 0) op.set("peak_fraction", Cell::number(achieved / rate->value));
-  if (const double achieved = result.totals.number("achieved_flops_per_s"); achieved > 0) result.totals.set("peak_fraction", Cell::number(achieved / rate->value));
+void add_fractions(Result& result, const Timed& timed, const Machine* machine, const TimedFlags& flags) {
+  // The ceiling as probed during the run; the machine file's where the backend has no such probe.
+  double rate = 0;
+  const auto& probed = timed.measurement.ceiling_rate;
+  if (const auto product = probed.find("product"); product != probed.end()) {
+    rate = product->second;
+  } else if (const Peak* peak = machine ? machine->peak(timed.configuration.scenario.dtype) : nullptr) {
+    if (const auto figure = figure_at(peak->rate, flags.threads > 0 ? flags.threads : machine->default_threads())) rate = figure->value;
+  }
+  if (!(rate > 0)) return;
+  for (size_t i = 0; i < result.ops.size(); ++i) {
+    Figures& row = result.ops[i];
+    const double achieved = row.number("achieved_flops_per_s");
+    if (!(achieved > 0)) continue;
+    const double ceiling = timed.measurement.ops[static_cast<int>(i)].ceiling_flops;
+    row.set("peak_fraction", Cell::number(ceiling > 0 ? expected_cost(timed.workload->ops()[i].spec).flops / ceiling : achieved / rate));
+  }
+  if (const double achieved = result.totals.number("achieved_flops_per_s"); achieved > 0) result.totals.set("peak_fraction", Cell::number(achieved / rate));
 }
 
 void add_comparison(Result& result, const Timed& timed) {

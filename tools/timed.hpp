@@ -55,8 +55,8 @@ void describe_environment(Record& record, const std::vector<Timed>& timed, const
 // Adds predicted, measured and compared figures to a counted result.
 void add_prediction(Result& result, const Timed& timed, const Machine& machine);
 void add_measurement(Result& result, const Timed& timed);
-// Achieved FLOP rate of each matrix op over the machine's ceiling for its type and thread count.
-void add_fractions(Result& result, const Timed& timed, const Machine& machine, const TimedFlags& flags);
+// Useful FLOPs of each matrix op over those of the ceiling in the same time: the ceiling probed during the run, else the machine file's.
+void add_fractions(Result& result, const Timed& timed, const Machine* machine, const TimedFlags& flags);
 void add_comparison(Result& result, const Timed& timed);
 void add_pair(Result& result, const Timed& timed, const Timed& twin, bool predicted, bool measured);
 

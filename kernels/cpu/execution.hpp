@@ -62,6 +62,7 @@ class CpuExecution : public ProgramExecution {
   void run_reference(int reference_class) override;
   int reference_class(int op) const override;
   std::vector<std::string> reference_classes() const override;
+  double probe_ceiling(int reference_class) override;
   void reset() override;
 
   // For run_op.
@@ -86,6 +87,7 @@ class CpuExecution : public ProgramExecution {
   void run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
   void run_grouped(int instance, const BoundOp& bound, const fathom::Gemm& op, Executed& executed);
   void run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
+  References& references();
   const float* bias_of(const OperandView& bias, std::int64_t count);
   void* scratch(std::int64_t offset = 0) { return scratch_.as<std::byte>(offset); }
 

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/gemm_convert.hpp"
+#include "kernels/cpu/gemm_f32.hpp"
 #include "lib/error.hpp"
 
 namespace fathom::cpu {
@@ -99,6 +100,8 @@ struct GemmPlan::Impl {
   std::vector<Piece> pieces;          // distinct row counts
   std::vector<std::size_t> sequence;  // piece of each panel, in row order
   memory::desc w_plain, w_layout;
+  F32Product own;  // where the path is kOwn
+  F32Blocks own_blocks;
   std::int64_t library_scratch = 0;
   // Offsets into the scratch of the converted operands, when bf16 is computed in f32.
   std::int64_t x_offset = 0, w_offset = 0, y_offset = 0, total_scratch = 0;
@@ -197,7 +200,9 @@ struct GemmPlan::Impl {
   }
 
   void run_library(const void* x, const void* w, void* y, void* scratch, const float* bias) {
-    if (choice.path == GemmPath::kGemm) {
+    if (choice.path == GemmPath::kOwn) {
+      f32_run(own, own_blocks, static_cast<const float*>(x), static_cast<const float*>(w), static_cast<float*>(y), scratch, bias);
+    } else if (choice.path == GemmPath::kGemm) {
       run_gemm(static_cast<const float*>(x), static_cast<const float*>(w), static_cast<float*>(y), bias);
     } else {
       run_matmul(static_cast<const char*>(x), w, static_cast<char*>(y), scratch, bias);
@@ -246,7 +251,7 @@ GemmPlan::GemmPlan(const GemmShape& shape, const GemmOptions& options, const Gem
   Impl& p = *impl_;
   p.shape = shape;
   p.options = options;
-  p.choice = choose_gemm(shape, options, isa() == Isa::kAmx);
+  p.choice = choose_gemm(shape, options, isa());
   p.type = p.choice.convert ? DType::kF32 : options.dtype;
   p.out_type = p.choice.convert ? DType::kF32 : options.out;
   if (p.empty() || shape.k == 0) {
@@ -254,7 +259,12 @@ GemmPlan::GemmPlan(const GemmShape& shape, const GemmOptions& options, const Gem
     return;
   }
   p.stream = dnnl::stream(engine());
-  if (p.choice.path == GemmPath::kGemm) {
+  if (p.choice.path == GemmPath::kOwn) {
+    p.own = {shape.m, shape.n, shape.k, options.transpose_x, options.transpose_w, options.accumulate, options.packed, options.threads};
+    p.own_blocks = f32_blocks(p.own);
+    p.library_scratch = f32_scratch_bytes(p.own, p.own_blocks);
+    p.name = "fathom avx512";
+  } else if (p.choice.path == GemmPath::kGemm) {
     p.name = "sgemm";
   } else {
     p.make_pieces(layout != nullptr ? layout->impl_.get() : nullptr);
@@ -304,13 +314,15 @@ std::int64_t GemmPlan::executed_flops() const {
 }
 
 std::int64_t GemmPlan::packed_bytes() const {
-  if (!impl_->options.packed || impl_->pieces.empty()) return 0;
+  if (!impl_->options.packed || impl_->empty() || impl_->shape.k == 0) return 0;
+  if (impl_->choice.path == GemmPath::kOwn) return impl_->shape.k * impl_->shape.n * 4;
   return static_cast<std::int64_t>(impl_->w_layout.get_size());
 }
 
 void GemmPlan::pack(const void* w, void* packed) const {
   const Impl& p = *impl_;
   if (packed_bytes() == 0) return;
+  if (p.choice.path == GemmPath::kOwn) return f32_pack(p.own, static_cast<const float*>(w), static_cast<float*>(packed));
   const ThreadsScope scope(p.options.threads);
   // The library converts element types on the way, so the f32 fallback packs straight from bf16.
   const memory::desc from({p.shape.k, p.shape.n}, dnnl_type(p.options.dtype),

@@ -5,9 +5,9 @@
 // transpose_x: X is stored [k, m] (weight gradient, dW = X^T dY). transpose_w: W is stored [n, k] (input gradient
 // dX = dY W^T, tied head Y = X E^T). Work: 2 m n k FLOPs, whatever the transposes.
 //
-// The product itself is oneDNN's. What is added here is the choice among its code paths, because several of them lose a
-// factor of two on shapes that occur in every model: rows that are no multiple of 32, k >= 1792 in bf16, 3072-wide f32
-// weights (gemm_choice.cpp states what was measured).
+// The product itself is oneDNN's, or, in f32 with AVX-512, our own (gemm_f32.hpp). What is added here is the choice among
+// code paths, because several of the library's lose a factor of two on shapes that occur in every model: rows that are no
+// multiple of 32, k >= 1792 in bf16, 3072-wide f32 weights (gemm_choice.cpp states what was measured).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/cpu_info.hpp"
 #include "lib/dtype.hpp"
 
 namespace fathom::cpu {
@@ -32,6 +33,7 @@ enum class GemmPath : std::uint8_t {
   kAuto,
   kMatmul,  // oneDNN matmul primitive on row panels (one panel: the whole product)
   kGemm,    // oneDNN sgemm (f32, plain weights), whole or in row panels
+  kOwn,     // gemm_f32.hpp (f32, AVX-512)
 };
 
 struct GemmOptions {
@@ -55,12 +57,12 @@ struct GemmChoice {
   std::vector<std::int64_t> panels;  // rows per call; sums to padded_rows
   bool convert = false;              // bf16 computed in f32, because this CPU has no AMX
 };
-GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool has_amx);
+GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa isa);
 
-// Whether weights that stay the same over many runs should be packed for this shape: always for AMX; in f32 only for
-// few rows or very wide weights, because from 64 rows on oneDNN's sgemm on plain weights is as fast or up to 10 %
-// faster.
-bool gemm_prefers_packed(const GemmShape& shape, DType dtype, bool has_amx);
+// Whether weights that stay the same over many runs should be packed for this shape: always for AMX and for our own f32
+// product; for the library's f32 only with few rows or very wide weights, because from 64 rows on its sgemm on plain
+// weights is as fast or up to 10 % faster.
+bool gemm_prefers_packed(const GemmShape& shape, DType dtype, Isa isa);
 
 // One product, ready to run. Holds library objects whose operand addresses change per run: one run at a time per plan.
 class GemmPlan {
@@ -91,7 +93,7 @@ class GemmPlan {
   // rows 0 .. padded_rows()-1 of X and Y and nothing beyond.
   void run(const void* x, const void* w, void* y, void* scratch, const float* bias = nullptr) const;
 
-  // What executes, for the record: oneDNN's implementation name, "sgemm", with "f32 instead of bf16: no AMX" where so.
+  // What executes, for the record: oneDNN's implementation name, "sgemm", "fathom avx512", with "f32 instead of bf16: no AMX" where so.
   // Different implementations of a plan's pieces are joined by '+'.
   std::string impl() const;
   // 2 m n k, and the same on the rows that are really executed.

@@ -20,10 +20,23 @@ std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
   return panels;
 }
 
+// Where our own f32 product is chosen if the CPU can run it. Packed weights: always, one layout for all numbers of rows. Medians of
+// interleaved rounds on a 2-core Xeon (family 6 model 207), one thread, fraction of the FMA probe around each sample:
+//   packed: 2048x2304x576 own 0.95, matmul 0.85, sgemm on plain weights 0.84; 256x1728x576 0.94, 0.86, 0.87; and with a busy neighbour on
+//   the core 2048x2304x576 0.79, 0.74, 0.73.
+//   plain: own 0.86, sgemm 0.79 at 2048x2304x576 (transposed weights the same), dW 576x2304x2048 0.83 and 0.81; but 0.89 and 0.93 at
+//   2048x576x576 and x2304: laying W out costs 3 to 10 %, and pays where the library stalls on a result larger than L2.
+bool own_is_faster(const GemmShape& shape, const GemmOptions& options) {
+  if (options.packed) return true;
+  const std::int64_t results = shape.m * shape.n;
+  return shape.m >= 64 && results >= (options.transpose_x || shape.k <= 1024 ? 1200000 : 4000000);
+}
+
 }  // namespace
 
-GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool has_amx) {
+GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa isa) {
   GemmChoice choice;
+  const bool has_amx = isa == Isa::kAmx;
   choice.convert = options.dtype == DType::kBF16 && !has_amx;
   choice.padded_rows = shape.m;
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return choice;
@@ -34,13 +47,20 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool 
   choice.path = options.path;
   if (choice.path == GemmPath::kAuto) {
     choice.path = GemmPath::kMatmul;
-    // f32 on plain weights, interleaved rounds on a 2-core Xeon (family 6 model 207), best of 1 s, GFLOP/s at one
+    // The library's f32 on plain weights, interleaved rounds on a 2-core Xeon (family 6 model 207), best of 1 s, GFLOP/s at one
     // thread and m = 256, probed FMA peak 176: 768x768 sgemm 172, matmul 162; n=3072 k=768 151 and 71 (its row stride
     // is a multiple of 4 KiB); n=768 k=3072 167 and 139; 4096x4096 146 and 143; transposed n=32000 k=576 132 and 140.
     const bool tall_transposed = options.transpose_w && shape.n >= 8192 && shape.m <= 512;
     if (!amx && !options.packed && shape.m >= 64 && !tall_transposed) choice.path = GemmPath::kGemm;
+    if (own_is_faster(shape, options)) choice.path = GemmPath::kOwn;
   }
-  if (amx || options.packed) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
+  const bool can_own = options.dtype == DType::kF32 && isa >= Isa::kAvx512;
+  if (choice.path == GemmPath::kOwn && !can_own) choice.path = options.packed || amx ? GemmPath::kMatmul : GemmPath::kGemm;
+  if (choice.path == GemmPath::kGemm && (amx || options.packed)) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
+  if (choice.path == GemmPath::kOwn) {
+    choice.panels = {shape.m};
+    return choice;
+  }
 
   std::int64_t panel = options.panel_rows > 0 ? options.panel_rows : choice.padded_rows;
   // The library cuts k >= 1792 badly (2304 excepted) for most row counts, but not for 240. Packed, one thread, best of
@@ -55,8 +75,9 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, bool 
   return choice;
 }
 
-bool gemm_prefers_packed(const GemmShape& shape, DType dtype, bool has_amx) {
-  if (dtype == DType::kBF16 && has_amx) return true;
+bool gemm_prefers_packed(const GemmShape& shape, DType dtype, Isa isa) {
+  if (dtype == DType::kBF16 && isa == Isa::kAmx) return true;
+  if (dtype == DType::kF32 && isa >= Isa::kAvx512) return true;
   return shape.m < 64 || shape.n >= 4096;
 }
 

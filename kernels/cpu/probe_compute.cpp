@@ -19,24 +19,29 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Rates of `work` per thread and sample, all threads together: they start at a barrier, the last one's end counts. The
-// first sample warms up and is dropped.
-ProbeResult measure(int threads, int samples, double work, const std::function<void(int thread)>& loop) {
-  std::vector<double> rates;
-  std::vector<double> ends(static_cast<std::size_t>(threads));
-  for (int sample = 0; sample <= samples; ++sample) {
-    double begin = 0;
-#pragma omp parallel num_threads(threads)
-    {
-      const int thread = omp_get_thread_num();
+// Seconds that all threads together need for one `loop` each: they start at a barrier, the last one's end counts.
+template <class Loop>
+double once(int threads, const Loop& loop) {
+  double begin = 0, end = 0;
+#pragma omp parallel num_threads(threads) reduction(max : end)
+  {
+    const int thread = omp_get_thread_num();
 #pragma omp barrier
 #pragma omp master
-      begin = seconds();
+    begin = seconds();
 #pragma omp barrier
-      loop(thread);
-      ends[static_cast<std::size_t>(thread)] = seconds();
-    }
-    if (sample > 0) rates.push_back(threads * work / (*std::max_element(ends.begin(), ends.end()) - begin));
+    loop(thread);
+    end = seconds();
+  }
+  return end - begin;
+}
+
+// Rates of `work` per thread and sample. The first sample warms up and is dropped.
+ProbeResult measure(int threads, int samples, double work, const std::function<void(int thread)>& loop) {
+  std::vector<double> rates;
+  for (int sample = 0; sample <= samples; ++sample) {
+    const double each = once(threads, loop);
+    if (sample > 0) rates.push_back(threads * work / each);
   }
   return summarize_rates(std::move(rates));
 }
@@ -154,6 +159,23 @@ double StateProbe::flops_per_second() {
   return static_cast<double>(flops) / (seconds() - begin);
 }
 
+CeilingProbe::CeilingProbe(int threads, bool amx) : threads_(threads), amx_(amx && isa() == Isa::kAmx) {
+  for (int i = 0; amx_ && i < threads; ++i) tiles_.emplace_back(kTilesInL2);
+}
+
+double CeilingProbe::flops_per_second() {
+  if (amx_) {
+    constexpr std::int64_t kPasses = 40;  // 0.17 GFLOP per thread
+    const double each = once(threads_, [&](int thread) { amx_tile_loop(tiles_[static_cast<std::size_t>(thread)].data(), kTilesInL2, kPasses); });
+    return static_cast<double>(threads_) * static_cast<double>(kPasses * (kTilesInL2 / 1024) * kTileFlops) / each;
+  }
+  if (isa() < Isa::kAvx2) return 0;
+  constexpr std::int64_t kFlops = std::int64_t{1} << 24;
+  std::vector<std::int64_t> executed(static_cast<std::size_t>(threads_));
+  const double each = once(threads_, [&](int thread) { run_fma(kFlops, &executed[static_cast<std::size_t>(thread)]); });
+  return static_cast<double>(threads_) * static_cast<double>(executed[0]) / each;
+}
+
 #else
 
 ProbeResult probe_clock(int) {
@@ -170,6 +192,10 @@ ProbeResult probe_amx_registers(int, int) {
 }
 ProbeResult probe_amx_tiles(int, std::int64_t, int) {
   return {};
+}
+CeilingProbe::CeilingProbe(int threads, bool) : threads_(threads), amx_(false) {}
+double CeilingProbe::flops_per_second() {
+  return 0;
 }
 StateProbe::StateProbe() : amx_(false) {}
 double StateProbe::flops_per_second() {

@@ -55,4 +55,17 @@ class StateProbe {
   Buffer tiles_;
 };
 
+// The ceiling of matrix products on `threads` threads together, one sample of about 0.1 ms per call: the AMX loop over tiles in L2 where
+// `amx` is asked for and there, else f32 FMAs in registers; 0 without AVX2.
+class CeilingProbe {
+ public:
+  CeilingProbe(int threads, bool amx);
+  double flops_per_second();
+
+ private:
+  int threads_;
+  bool amx_;
+  std::vector<Buffer> tiles_;
+};
+
 }  // namespace fathom::cpu

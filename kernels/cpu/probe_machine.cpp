@@ -7,6 +7,9 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <functional>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,6 +26,9 @@ constexpr double kClockHeadroom = 1.05;          // a clock may rise above what 
 constexpr std::int64_t kMainMemoryBytes = std::int64_t{384} << 20;  // beyond what caches hold
 constexpr std::int64_t kLastCacheBytes = 12 << 20;  // per thread: beyond private caches, within any last level
 constexpr double kSecondsEach = 0.03;
+constexpr double kWarmUp = 0.3;           // seconds
+constexpr double kArithmeticUntil = 17;   // seconds after which no more groups are probed for agreement
+constexpr int kMoreRounds = 40;
 constexpr std::int64_t kTopKCount = 2048, kTopKKept = 256;
 
 // A disturbed probe (its threads lost their cores, or a neighbour slowed the core) has a median of two states mixed. The ceiling is the undisturbed
@@ -38,6 +44,8 @@ Figure probed(const Result& r, const std::string& what, bool rate = true) {
   return probed(disturbed ? r.best : r.value, disturbed ? what + ", fastest sample of a disturbed probe" : what, r.samples, r.spread);
 }
 
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 // Repeats a probe on several threads until its rate scales as it should over one thread's, at most kAttempts times; keeps the fastest.
 constexpr int kAttempts = 4;
 constexpr double kScaling = 1.4;
@@ -52,6 +60,58 @@ auto scaled(const Probe& probe, double single, int threads) {
   return result;
 }
 
+// The least of a few medians, for costs that last microseconds: a neighbour can only add to them.
+constexpr int kRepeats = 3;
+template <class Probe>
+auto least(const Probe& probe) {
+  auto result = probe();
+  for (int i = 1; i < kRepeats; ++i) {
+    const auto again = probe();
+    if (again.value < result.value) result = again;
+  }
+  return result;
+}
+
+// A ceiling of the arithmetic, probed in groups of samples (a few milliseconds each) that are spread over all the time the machine is
+// probed. A neighbour, a thread that lost its core, a clock not yet risen make whole groups slow, never fast, so the ceiling is the median
+// of the fastest group, believed once two more groups come within 2 % of it.
+class Ceiling {
+ public:
+  static constexpr double kAgreement = 0.98;
+  static constexpr int kAgreeing = 3;
+
+  Ceiling(std::string what, std::function<ProbeResult()> probe) : what_(std::move(what)), probe_(std::move(probe)) {}
+  void round() {
+    if (const ProbeResult r = probe_(); r.samples > 0) groups_.push_back(r);
+  }
+  bool found() const { return !groups_.empty(); }
+  double value() const { return fastest().value; }
+  double best() const {
+    double best = 0;
+    for (const ProbeResult& g : groups_) best = std::max(best, g.best);
+    return best;
+  }
+  double spread() const { return fastest().spread; }
+  bool settled() const {
+    if (groups_.empty()) return true;
+    const double wanted = kAgreement * value();
+    return std::count_if(groups_.begin(), groups_.end(), [wanted](const ProbeResult& g) { return g.value >= wanted; }) >= kAgreeing;
+  }
+  Figure figure() const {
+    return {value(), Provenance::kProbed,
+            fmt::format("{}, median of the fastest of {} groups of {} samples, spread {:.1f} %", what_, groups_.size(), fastest().samples, 100 * spread())};
+  }
+
+ private:
+  const ProbeResult& fastest() const {
+    return *std::max_element(groups_.begin(), groups_.end(), [](const ProbeResult& a, const ProbeResult& b) { return a.value < b.value; });
+  }
+
+  std::string what_;
+  std::function<ProbeResult()> probe_;
+  std::vector<ProbeResult> groups_;
+};
+
 class Prober {
  public:
   explicit Prober(const MachineProbeOptions& options) : options_(options), cores_(options.threads > 0 ? options.threads : cpu_info().cores) {
@@ -62,12 +122,15 @@ class Prober {
 
   Machine run() {
     identity();
-    stage(0.02, "clock and arithmetic");
-    arithmetic();
-    stage(0.25, "memory");
+    stage(0.02, "warming up");
+    warm_up();
+    prepare_arithmetic();
+    stage(0.05, "memory and arithmetic");
     memory();
-    stage(0.9, "small costs");
+    stage(0.8, "small costs");
     costs();
+    stage(0.9, "arithmetic");
+    arithmetic();
     stage(1, "done");
     check_machine(m_);
     return m_;
@@ -94,25 +157,58 @@ class Prober {
     m_.software["compiler"] = fmt::format("g++ {}.{}", __GNUC__, __GNUC_MINOR__);
   }
 
+  // A core that was idle needs milliseconds to raise its clock and to power its wide units.
+  void warm_up() const {
+    for (const double end = now() + kWarmUp; now() < end;) probe_f32_fma(threads_.back(), 20);
+  }
+
+  void prepare_arithmetic() {
+    clock_.emplace("chain of dependent multiplications", [] { return probe_clock(40); });
+    for (const int t : threads_) {
+      fma_.emplace_back("fused multiply-adds on registers", [t] { return probe_f32_fma(t, 20); });
+      tiles_.emplace_back("AMX, 2 x 2 tiles loaded from L2", [t] { return probe_amx_tiles(t, kTilesInL2, 20); });
+      registers_.emplace_back("AMX on registers", [t] { return probe_amx_registers(t, 10); });
+    }
+  }
+  void round() {
+    clock_->round();
+    for (auto* each : {&fma_, &tiles_, &registers_})
+      for (Ceiling& ceiling : *each) ceiling.round();
+  }
+  bool settled() const {
+    bool all = clock_->settled();
+    for (const auto* each : {&fma_, &tiles_})
+      for (const Ceiling& ceiling : *each) all = all && ceiling.settled();
+    return all;
+  }
+
+  // Two threads that do not come near twice one were never undisturbed together.
+  bool scales(const std::vector<Ceiling>& ceilings) const {
+    for (size_t i = 1; i < ceilings.size(); ++i)
+      if (ceilings[i].found() && ceilings[i].value() < kScaling * ceilings[0].value()) return false;
+    return true;
+  }
+
   void arithmetic() {
-    const ProbeResult clock = probe_clock(200);
-    m_.clock = probed(clock, "chain of dependent multiplications");
-    m_.clock_max = Figure{clock.best * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
+    for (int i = 0; i < kMoreRounds && now() < begin_ + kArithmeticUntil && !(settled() && scales(fma_) && scales(tiles_)); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      round();
+    }
+    m_.clock = clock_->figure();
+    m_.clock_max = Figure{clock_->best() * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
     Peak f32{DType::kF32, "fma", {}, {}};
     Peak bf16{DType::kBF16, "amx", {}, {}};
-    for (const int t : threads_) {
-      const ProbeResult fma = scaled([&] { return probe_f32_fma(t, 60); }, f32.rate.empty() ? 0.0 : f32.rate.begin()->second.value, t);
-      if (fma.samples > 0) {
-        f32.rate[t] = probed(fma, "fused multiply-adds on registers");
-        f32.best[t] = Figure{std::max(fma.best, fma.value * 1.02) * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
-        m_.noise["fma"] = std::max(m_.noise["fma"], fma.spread);
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      const int t = threads_[i];
+      if (const Ceiling& fma = fma_[i]; fma.found()) {
+        f32.rate[t] = fma.figure();
+        f32.best[t] = Figure{std::max(fma.best(), fma.value() * 1.02) * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
+        m_.noise["fma"] = std::max(m_.noise["fma"], fma.spread());
       }
-      const ProbeResult tiles = scaled([&] { return probe_amx_tiles(t, kTilesInL2, 60); }, bf16.rate.empty() ? 0.0 : bf16.rate.begin()->second.value, t);
-      const ProbeResult registers = probe_amx_registers(t, 30);
-      if (tiles.samples > 0) {
-        bf16.rate[t] = probed(tiles, "AMX, 2 x 2 tiles loaded from L2");
-        bf16.best[t] = Figure{std::max(registers.best, tiles.best) * kClockHeadroom, Provenance::kProbed, "AMX on registers, fastest sample, 5 % on top"};
-        m_.noise["amx"] = std::max(m_.noise["amx"], tiles.spread);
+      if (const Ceiling& tiles = tiles_[i]; tiles.found()) {
+        bf16.rate[t] = tiles.figure();
+        bf16.best[t] = Figure{std::max(registers_[i].best(), tiles.best()) * kClockHeadroom, Provenance::kProbed, "AMX on registers, fastest sample, 5 % on top"};
+        m_.noise["amx"] = std::max(m_.noise["amx"], tiles.spread());
       }
     }
     if (!f32.rate.empty()) m_.peaks.push_back(f32);
@@ -128,11 +224,12 @@ class Prober {
     };
     const std::vector<Level> levels = {{"L1", l1 / 2}, {"L2", l2 / 2}, {"L3", kLastCacheBytes}, {"DRAM", 0}};
     Buffer buffer(std::max(kMainMemoryBytes, kLastCacheBytes * cores_), cores_);
-    double share = 0.3;
+    double share = 0.1;
     for (const Level& level : levels) {
       MemoryLevel out;
       out.name = level.name;
       for (const int t : threads_) {
+        round();
         const std::int64_t each = level.bytes_per_thread > 0 ? level.bytes_per_thread : kMainMemoryBytes / t / 4096 * 4096;
         for (const auto& [pattern, access] : {std::pair{StreamPattern::kRead, Access::kRead}, {StreamPattern::kCopy, Access::kCopy},
                                              {StreamPattern::kUpdate, Access::kUpdate}, {StreamPattern::kGatherRows, Access::kGather}}) {
@@ -143,7 +240,7 @@ class Prober {
         }
       }
       m_.levels.push_back(std::move(out));
-      stage(share += 0.13, "memory");
+      stage(share += 0.17, "memory and arithmetic");
     }
     m_.levels[0].shared = m_.levels[1].shared = false;
     m_.levels[0].capacity = Figure{static_cast<double>(l1), Provenance::kDatasheet, "reported by the CPU"};
@@ -174,13 +271,13 @@ class Prober {
   }
 
   void costs() {
-    const CostProbe exp = probe_exp();
+    const CostProbe exp = least([] { return probe_exp(); });
     m_.exp_element = probed(exp, "exponential of 4096 elements in L1, per element and thread", false);
-    const CostProbe topk = probe_topk(kTopKCount, kTopKKept);
+    const CostProbe topk = least([] { return probe_topk(kTopKCount, kTopKKept); });
     m_.select_element = probed(topk.value / kTopKCount, fmt::format("top {} of {}, per candidate", kTopKKept, kTopKCount), topk.samples, topk.spread);
-    m_.clock_read = probed(probe_clock_read(), "steady clock", false);
+    m_.clock_read = probed(least([] { return probe_clock_read(); }), "steady clock", false);
     for (const int t : threads_) {
-      if (t > 1) m_.region[t] = probed(probe_region(t), "empty parallel region", false);
+      if (t > 1) m_.region[t] = probed(least([t] { return probe_region(t); }), "empty parallel region", false);
       m_.launch[t] = call(1);  // the region is its own figure
     }
   }
@@ -211,6 +308,9 @@ class Prober {
   const MachineProbeOptions& options_;
   int cores_;
   std::vector<int> threads_;
+  double begin_ = now();
+  std::optional<Ceiling> clock_;
+  std::vector<Ceiling> fma_, tiles_, registers_;  // by index into threads_
   Machine m_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace fathom::cpu {
 
-References::References(int threads, bool bf16_products) : threads_(threads) {
+References::References(int threads, bool bf16_products) : threads_(threads), ceiling_(threads, bf16_products) {
   GemmOptions options;
   options.dtype = bf16_products ? DType::kBF16 : DType::kF32;
   options.threads = threads;
@@ -88,15 +88,19 @@ ReferenceClass reference_of(const OpSpec& spec) {
                     spec);
 }
 
-void CpuExecution::run_reference(int reference_class) {
+References& CpuExecution::references() {
   if (!references_) {
     bool bf16_products = false;
     for (const Op& op : workload().ops())
       if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec)) bf16_products = bf16_products || gemm->act == DType::kBF16;
     references_ = std::make_unique<References>(prepared_.threads, bf16_products);
   }
-  references_->run(static_cast<ReferenceClass>(reference_class));
+  return *references_;
 }
+
+void CpuExecution::run_reference(int reference_class) { references().run(static_cast<ReferenceClass>(reference_class)); }
+
+double CpuExecution::probe_ceiling(int reference_class) { return references().ceiling(static_cast<ReferenceClass>(reference_class)); }
 
 int CpuExecution::reference_class(int op) const { return static_cast<int>(reference_of(workload().ops()[static_cast<size_t>(op)].spec)); }
 

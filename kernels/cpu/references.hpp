@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/probe_compute.hpp"
 #include "lib/op.hpp"
 
 namespace fathom::cpu {
@@ -18,6 +19,8 @@ class References {
  public:
   References(int threads, bool bf16_products);
   void run(ReferenceClass which);
+  // FLOP/s, now, of what products are held against; 0 for the other classes.
+  double ceiling(ReferenceClass which) { return which == ReferenceClass::kProduct ? ceiling_.flops_per_second() : 0; }
 
  private:
   static constexpr std::int64_t kGemmRows = 64;        // per thread
@@ -27,6 +30,7 @@ class References {
 
   int threads_;
   std::optional<GemmPlan> gemm_;
+  CeilingProbe ceiling_;
   Buffer memory_;
   std::int64_t packed_ = 0, x_ = 0, y_ = 0, gemm_scratch_ = 0, stream_ = 0, topk_ = 0, topk_out_ = 0;
 };

@@ -79,7 +79,11 @@ void bench(const GemmShape& shape, bool transpose_w, DType type, int threads, do
   for (const std::int64_t panel : {128, 240, 480}) {
     if (panel < m) add("matmul, packed, panels of " + std::to_string(panel), true, GemmPath::kMatmul, panel);
   }
-  if (type == DType::kF32) add("sgemm, plain", false, GemmPath::kGemm, m + 32);
+  if (type == DType::kF32) {
+    add("sgemm, plain", false, GemmPath::kGemm, m + 32);
+    add("own, packed", true, GemmPath::kOwn, 0);
+    add("own, plain", false, GemmPath::kOwn, 0);
+  }
 
   StateProbe state;
   const bool amx = type == DType::kBF16 && isa() == Isa::kAmx;

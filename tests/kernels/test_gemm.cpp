@@ -166,7 +166,7 @@ TEST_CASE("every combination of options over a table of shapes") {
 }
 
 TEST_CASE("every explicit path and panel size gives the same product") {
-  for (const GemmPath path : {GemmPath::kAuto, GemmPath::kMatmul, GemmPath::kGemm}) {
+  for (const GemmPath path : {GemmPath::kAuto, GemmPath::kMatmul, GemmPath::kGemm, GemmPath::kOwn}) {
     for (const std::int64_t panel : {0, 16, 48, 1000}) {
       for (const DType type : {DType::kF32, DType::kBF16}) {
         GemmOptions o;
@@ -246,21 +246,29 @@ TEST_CASE("a cache serves every row count from one packed copy") {
 
 TEST_CASE("the choice of path follows the measured rules") {
   GemmOptions o;
-  CHECK(choose_gemm({256, 3072, 768}, o, true).path == GemmPath::kGemm);
-  CHECK(choose_gemm({8, 3072, 768}, o, true).path == GemmPath::kMatmul);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kGemm);
+  CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kOwn);  // 6.3 million results
+  CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({2048, 768, 3072}, o, Isa::kAvx512).path == GemmPath::kGemm);  // 1.6 million, but k is large
+  CHECK(choose_gemm({8, 200000, 768}, o, Isa::kAvx512).path == GemmPath::kMatmul);
+  CHECK(choose_gemm({8, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kMatmul);
   o.packed = true;
-  CHECK(choose_gemm({256, 3072, 768}, o, true).path == GemmPath::kMatmul);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kMatmul);
+  // One layout for all row counts: packed weights are always our own product's.
+  for (const std::int64_t rows : {1, 8, 256}) CHECK(choose_gemm({rows, 3072, 768}, o, Isa::kAmx).path == GemmPath::kOwn);
   o.dtype = DType::kBF16;
   // 513 rows: padded to 544 = 240 + 240 + 64 where k is large, one piece where it is not.
-  CHECK(choose_gemm({513, 768, 2048}, o, true).panels == std::vector<std::int64_t>{240, 240, 64});
-  CHECK(choose_gemm({513, 768, 768}, o, true).panels == std::vector<std::int64_t>{544});
-  CHECK(choose_gemm({5, 768, 768}, o, true).padded_rows == 16);
+  CHECK(choose_gemm({513, 768, 2048}, o, Isa::kAmx).panels == std::vector<std::int64_t>{240, 240, 64});
+  CHECK(choose_gemm({513, 768, 768}, o, Isa::kAmx).panels == std::vector<std::int64_t>{544});
+  CHECK(choose_gemm({5, 768, 768}, o, Isa::kAmx).padded_rows == 16);
   o.pad_rows = false;
-  CHECK(choose_gemm({513, 768, 768}, o, true).panels == std::vector<std::int64_t>{512, 1});
-  CHECK(choose_gemm({513, 768, 768}, o, false).convert);
-  CHECK(gemm_prefers_packed({256, 768, 768}, DType::kBF16, true));
-  CHECK_FALSE(gemm_prefers_packed({256, 768, 768}, DType::kF32, true));
-  CHECK(gemm_prefers_packed({8, 768, 768}, DType::kF32, true));
+  CHECK(choose_gemm({513, 768, 768}, o, Isa::kAmx).panels == std::vector<std::int64_t>{512, 1});
+  CHECK(choose_gemm({513, 768, 768}, o, Isa::kAvx512).convert);
+  CHECK(gemm_prefers_packed({256, 768, 768}, DType::kBF16, Isa::kAmx));
+  CHECK(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx512));
+  CHECK_FALSE(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx2));
+  CHECK(gemm_prefers_packed({8, 768, 768}, DType::kF32, Isa::kAvx2));
 }
 
 TEST_CASE("impossible requests are refused with a reason") {

@@ -57,7 +57,17 @@ class ScriptedExecution : public Execution {
   int reference_class(int) const override { return 0; }
   std::vector<std::string> reference_classes() const override { return {"product"}; }
 
-  int passes = 0, runs = 0, references = 0;
+  // A ceiling that slows with the machine as everything else does; probing it takes 50 us.
+  double probe_ceiling(int) override {
+    if (ceiling <= 0) return 0;
+    ++probes;
+    const double rate = ceiling / world_.speed(world_.now);
+    world_.spend(5e-5);
+    return rate;
+  }
+
+  int passes = 0, runs = 0, references = 0, probes = 0;
+  double ceiling = 0;
 
  private:
   const Workload& w_;
@@ -120,6 +130,33 @@ TEST_CASE("bracketing cancels a neighbour that raw times show") {
   CHECK(m.ops[0].seconds == Approx(4e-4).epsilon(0.01));
   CHECK(m.ops[0].raw_p95 == Approx(12e-4).epsilon(0.01));
   CHECK(m.step.normalised == Approx(16e-4).epsilon(0.01));
+}
+
+TEST_CASE("the fraction of a ceiling is taken in the state of the moment") {
+  // 64 x 64 x 64: 524,288 FLOPs in 0.4 ms, while the ceiling of 2 GFLOP/s does 800,000; three times slower, both, half of the time.
+  World world;
+  world.speed = bimodal;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 64, 64, 4);
+  ScriptedExecution x(w, world, 4e-4, log, 0);
+  x.ceiling = 2e9;
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  MeasureOptions options;
+  options.seconds = 2;
+  const Measurement m = measure(subjects, options, clock)[0];
+  CHECK(m.ops[0].ceiling_flops == Approx(800000).epsilon(0.01));
+  CHECK(m.ceiling_rate.at("product") <= 2e9);
+  CHECK(m.ceiling_rate.at("product") >= 2e9 / 3 * (1 - 1e-9));
+  // Probing takes at most a twentieth of the time: 50 us (150 us) per 1.25 ms (3.75 ms) and more.
+  CHECK(x.probes > 10);
+  CHECK(x.probes * 5e-5 < 0.05 * m.seconds_spent);
+  // A backend without such a probe says nothing.
+  ScriptedExecution y(w, world, 4e-4, log, 1);
+  Execution* const others[] = {&y};
+  const Measurement n = measure(others, options, clock)[0];
+  CHECK(n.ops[0].ceiling_flops == 0);
+  CHECK(n.ceiling_rate.empty());
 }
 
 TEST_CASE("workloads measured together see the same weather") {

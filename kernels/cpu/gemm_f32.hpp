@@ -1,0 +1,39 @@
+// Own f32 product for AVX-512, for the shapes where the library stays below 90 % of the arithmetic peak (gemm_choice.cpp).
+//
+//   Y[m, n] (+)= X[m, k] W[k, n] (+ bias[n])          row-major; transposes as in gemm.hpp
+//
+// k is cut in blocks of equal length (F32Blocks::k); within one, rows in blocks that keep their part of X in L2, and under these
+// panels of 32 columns of W, each multiplied with all tiles of at most 14 rows (gemm_f32_tile.hpp) before the next. Packed
+// weights hold the panels one after the other, each [k][32] (the last as narrow as it is): as many bytes as the plain matrix,
+// and the same for every number of rows. Plain weights, and X always, are laid out for the tiles block by block, in the plan's
+// scratch.
+//
+// Every element of Y is a sum in the same order whatever the rows, threads and tile heights: rows of a batch do not influence
+// each other, and one thread's result is that of many.
+#pragma once
+
+#include <cstdint>
+
+namespace fathom::cpu {
+
+struct F32Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_x = false, transpose_w = false, accumulate = false, packed = false;
+  int threads = 1;
+};
+
+// Sizes of the blocks, and how threads share the work: a grid of row ranges by column ranges.
+struct F32Blocks {
+  std::int64_t k = 0, rows = 0, columns = 0;
+  int row_parts = 1, column_parts = 1;
+};
+// Pure; unit-tested. All sizes > 0.
+F32Blocks f32_blocks(const F32Product& product);
+
+// Needs AVX-512 (isa()).
+std::int64_t f32_scratch_bytes(const F32Product& product, const F32Blocks& blocks);
+// packed: k * n floats. threads share the panels.
+void f32_pack(const F32Product& product, const float* w, float* packed);
+void f32_run(const F32Product& product, const F32Blocks& blocks, const float* x, const float* w, float* y, void* scratch, const float* bias);
+
+}  // namespace fathom::cpu
