@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,9 @@ const char* metric_set_name(MetricSet set);
 // Every chip that CUPTI 13.0 update 1 knows, and that counters can be read on.
 const std::vector<std::string>& known_chips();
 bool chip_known(std::string_view chip);
+
+// Counter values of one range.
+using CounterValues = std::map<Counter, double>;
 
 struct Metric {
   Counter counter;
