@@ -22,7 +22,7 @@ enum class Counter : std::uint8_t {
   kTensorActive,    // % of peak, while elapsed
   kFfma, kFadd, kFmul, kFfma2, kFadd2, kFmul2,  // threads x instructions; the packed ones do two operations each
 };
-inline constexpr int kCounters = 15;
+inline constexpr int kCounterCount = 15;
 
 enum class MetricSet : std::uint8_t {
   kStandard,  // time, DRAM, L2, bf16 tensor ops, cycles: one pass

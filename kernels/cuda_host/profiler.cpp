@@ -78,7 +78,7 @@ std::map<std::string, CounterValues> CudaProfiler::finish_counters() {
   sink.range = [](void* user, const char* name, const std::uint8_t* counters, const double* values, std::size_t count) {
     CounterValues& row = static_cast<Gathered*>(user)->ranges[name];
     for (std::size_t i = 0; i < count; ++i)
-      if (counters[i] < kCounters) row[static_cast<Counter>(counters[i])] = values[i];
+      if (counters[i] < kCounterCount) row[static_cast<Counter>(counters[i])] = values[i];
   };
   sink.note = [](void* user, const char* text) { static_cast<Gathered*>(user)->notes->emplace_back(text); };
   must(table_.finish_counters(&sink, &message_));

@@ -132,7 +132,8 @@ TEST_CASE("the CUDA profiler over a fake CUPTI: two workloads, activity") {
     std::uint64_t at = 5'000'000;
     for (size_t i = 0; i + 1 < f.external.size(); i += 2) {
       const std::uint64_t pass = f.external[i].second, op = f.external[i + 1].second;
-      m.launch(++correlation, op, pass, at).kernel(correlation, at + 1000, at + 1001 + (op & 0xffff));
+      ++correlation;
+      m.launch(correlation, op, pass, at).kernel(correlation, at + 1000, at + 1001 + (op & 0xffff));
       at += 100'000;
     }
     f.deliver(m.bytes());
