@@ -205,7 +205,11 @@ void join_pass(Record& to, const Record& from) {
 
 void conclude_profile(Record& record, const std::string& mode, std::string_view timer, const std::vector<std::string>& reasons) {
   for (Result& result : record.results) {
-    if (result.ops.empty() || !result.totals.has("measured_s")) continue;
+    if (result.ops.empty()) {
+      result.notes.push_back({Note::Severity::kNote, fmt::format("{}: a generation has no single op list and is timed only; profile its prefill and decode steps", result.model)});
+      continue;
+    }
+    if (!result.totals.has("measured_s")) continue;
     Figures& totals = result.totals;
     for (Figures& op : result.ops) {
       op.set("rung", Cell::text(rung_of(op, timer)));
