@@ -43,6 +43,8 @@ export XDG_CACHE_HOME=$scratch/cache XDG_CONFIG_HOME=$scratch/config
 : >"$out/run.log"
 : >"$out/compare.jsonl"
 
+failed=
+
 say() { printf '%s\n' "$*" | tee -a "$out/run.log" >&2; }
 
 # stage LIMIT NAME COMMAND...: stdout to $scratch/NAME.txt, stderr to run.log; returns the command's code. No stage outlives the whole.
@@ -56,6 +58,7 @@ stage() {
   fi
   printf '$ %s\n' "$*" >>"$out/run.log"
   timeout --kill-after=5 "$limit" "$@" >"$scratch/$name.txt" 2>>"$out/run.log" || code=$?
+  if [ $code -ne 0 ]; then failed="$failed $name"; fi
   say "stage $name: rc $code, $((SECONDS - begin)) s of $limit$([ $code -ne 124 ] || printf ', out of time')"
   return $code
 }
@@ -176,3 +179,7 @@ if [ -e "$scratch/decode.json" ]; then cp "$scratch/decode.json" "$out/decode.js
 
 say "all: $SECONDS s of $total_limit; $(find "$out" -maxdepth 1 -type f | wc -l) files in $out"
 cat "$out/report.md"
+if [ -n "$failed" ]; then
+  say "stages that failed:$failed"
+  exit 1
+fi
