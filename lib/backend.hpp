@@ -13,6 +13,7 @@
 
 #include "lib/fill.hpp"
 #include "lib/plan.hpp"
+#include "lib/profile.hpp"
 #include "lib/workload.hpp"
 
 namespace fathom {
@@ -106,6 +107,11 @@ class Backend {
   // Throws Error(kEnvironment) with the number of bytes when memory does not suffice, before allocating;
   // Error(kInput) when an op is unsupported, naming the op and the reason.
   virtual std::unique_ptr<Execution> bind(const Workload& workload, const BindOptions& options) const = 0;
+  // Reads kernel times and hardware counters; null where the backend has nothing to read. To be made and begun before available() is asked,
+  // because that may already touch the device.
+  virtual std::unique_ptr<Profiler> profiler() const { return nullptr; }
+  // What a time run is timed by: "host" (its clock around synchronised work) or "events" (stamps on the device).
+  virtual std::string_view timer() const { return "host"; }
 };
 
 }  // namespace fathom

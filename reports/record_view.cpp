@@ -74,10 +74,21 @@ const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "pr
 const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read",
                                              "bytes_written", "kv_bytes", "kv_bytes_per_token", "peak_bytes"};
 
+// What counters and tracing say, beside what the counts need.
+const std::vector<std::string> kProfileKeys = {"rung", "kernels", "kernel_s", "kernel_error", "needed_flops", "counter_flops", "counter_flops_ratio", "needed_bytes", "dram_bytes_read", "dram_bytes_written",
+                                               "dram_ratio", "dram_bytes_per_s", "l2_bytes", "copy_bytes", "counter_s", "sm_cycles", "profile_status"};
+const std::vector<std::string> kProfileTotalKeys = {"rung", "kernels", "measured_s", "kernel_s", "device_busy_s", "traced_s", "profile_overhead", "counter_flops_ratio", "dram_ratio", "dram_bytes_per_s",
+                                                    "device_span_s", "needed_flops", "counter_flops", "needed_bytes", "dram_bytes_read", "dram_bytes_written", "l2_bytes", "sm_clock_hz", "rung_reason"};
+
+std::vector<std::string> without(std::vector<std::string> keys, const std::vector<std::string>& others) {
+  std::erase_if(keys, [&](const std::string& key) { return std::find(others.begin(), others.end(), key) != others.end(); });
+  return keys;
+}
+
 void add_summary(Document& document, const std::vector<Figures>& rows, bool timed, const ViewOptions& options) {
   if (timed) {
     std::vector<std::string> keys = kTimeKeys;
-    for (const std::string& key : all_keys(rows))
+    for (const std::string& key : without(all_keys(rows), kProfileTotalKeys))
       if (options.full_summary && std::find(kCountKeys.begin(), kCountKeys.end(), key) == kCountKeys.end()) keys.push_back(key);
     document.add(make_table("results", "Configurations", rows, kIdentity, keys));
   }
@@ -92,6 +103,15 @@ void add_pair_table(Document& document, const Record& record) {
     if (result.totals.has("flops_ratio")) rows.push_back(identified(result, result.totals));
   if (rows.empty()) return;
   document.add(make_table("pairs", "Against the dense twin", rows, {"model", "phase", "batch", "seq", "context"}, {"flops_ratio", "predicted_ratio", "measured_ratio", "realised"}));
+}
+
+bool profiled(const Result& result) { return result.totals.has("rung"); }
+
+void add_profile_summary(Document& document, const Record& record) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results)
+    if (profiled(result)) rows.push_back(identified(result, result.totals));
+  if (!rows.empty()) document.add(make_table("profile", "Profile: counted and traced against needed", rows, {"model", "phase", "batch", "seq", "context"}, kProfileTotalKeys));
 }
 
 std::string percent(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
@@ -206,14 +226,20 @@ Document view_record(const Record& record, const ViewOptions& options) {
   const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
   add_summary(document, rows, timed, options);
   add_pair_table(document, record);
+  add_profile_summary(document, record);
 
   if (options.ops && timed) add_plots(document, record);
   for (const Result& result : record.results) {
     if (options.ops && !result.ops.empty()) {
       document.heading(fmt::format("Ops of {}{}", result.model, result.scenario.find("phase") && result.scenario.find("phase")->words() ? ", " + *result.scenario.find("phase")->words() : ""));
-      ReportTable table = make_table("ops", "", result.ops, {"path", "predicted_s", "measured_s", "error", "verdict", "share", "achieved_flops_per_s", "peak_fraction", "binding", "flops_matmul", "noise"}, all_keys(result.ops));
+      ReportTable table = make_table("ops", "", result.ops, {"path", "predicted_s", "measured_s", "error", "verdict", "share", "achieved_flops_per_s", "peak_fraction", "binding", "flops_matmul", "noise"}, without(all_keys(result.ops), kProfileKeys));
       table.preview_rows = options.preview_rows;
       document.add(std::move(table));
+      if (profiled(result)) {
+        ReportTable profile = make_table("profile_ops", "Profile of " + result.model, result.ops, {"path"}, kProfileKeys);
+        profile.preview_rows = options.preview_rows;
+        document.add(std::move(profile));
+      }
     }
     if (options.ops && !result.parts.empty() && result.ops.empty()) document.add(make_table("parts", "Parts of " + result.model, result.parts, {"part"}, all_keys(result.parts)));
     add_notes(document, result.notes);

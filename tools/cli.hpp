@@ -78,6 +78,7 @@ void check_output_flags(const OutputFlags& flags);
 // A fresh record for a command: version, arguments, time.
 Record new_record(const std::string& command);
 void remember_arguments(const std::vector<std::string>& arguments);
+const std::vector<std::string>& remembered_arguments();
 std::string utc_now();
 
 // One line of progress on stderr, rewritten in place; silent unless stderr is a terminal (and not --quiet).

@@ -11,6 +11,7 @@
 #include "tools/gpu_table.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/plan_flags.hpp"
+#include "tools/profile.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
 
@@ -23,6 +24,7 @@ struct Flags {
   TimedFlags timed;
   TableFlags table;
   PlanFlags plan;
+  ProfileFlags profile;
   OutputFlags output;
 };
 
@@ -75,6 +77,33 @@ void add_generations(Record& record, const std::vector<Configuration>& generatio
   }
 }
 
+// Time, activity and counters in processes of their own, joined here.
+int run_profiled(const Flags& flags, Command command) {
+  Record record = new_record(command == Command::kRun ? "run" : "compare");
+  catch_interrupts();
+  const int code = run_passes(flags.profile, flags.timed.backend, record);
+  if (code != 0 && code != 130) return code;
+  const int emitted = emit(record, flags.output);
+  return code != 0 ? code : emitted;
+}
+
+// What such a child does: the same configurations under the profiler, counts and profiled figures only.
+int run_profile_pass(const Flags& flags, Command command) {
+  Record record = new_record(command == Command::kRun ? "run" : "compare");
+  const bool predicts = command != Command::kRun && flags.timed.backend == "fake";  // the fake takes predicted times
+  std::optional<Machine> machine;
+  if (predicts) machine = resolve_machine(flags.timed.on, true);
+  const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
+  std::vector<Configuration> configurations = expand(flags.model, flags.scenario, gpu, record.notes);
+  take_generations(configurations);
+  std::vector<Timed> timed = make_timed(configurations);
+  if (predicts) predict_all(timed, *machine, flags.timed);
+  std::vector<Result> results = make_results(timed, nullptr, Command::kPredict, flags.timed, false);
+  profile_pass(timed, flags.profile, flags.timed, results, record);
+  record.results = std::move(results);
+  return emit(record, flags.output);
+}
+
 int run_timed(const Flags& flags, Command command) {
   if (!flags.table.files.empty()) {
     if (!flags.model.models.empty()) throw Error(ErrorKind::kUsage, "predict takes a MODEL or a --table, not both", {}, "");
@@ -84,6 +113,9 @@ int run_timed(const Flags& flags, Command command) {
   }
   if (flags.model.models.empty()) throw Error(ErrorKind::kUsage, "MODEL is required", {}, "fathom list models");
   check_output_flags(flags.output);
+  if (command != Command::kPredict) check_profile_flags(flags.profile, flags.timed.backend);
+  if (starts_passes(flags.profile)) return run_profiled(flags, command);
+  if (flags.profile.pass == "activity" || flags.profile.pass == "counters") return run_profile_pass(flags, command);
   const char* names[] = {"predict", "run", "compare"};
   Record record = new_record(names[static_cast<int>(command)]);
   const bool predicts = command != Command::kRun;
@@ -92,7 +124,7 @@ int run_timed(const Flags& flags, Command command) {
   if (predicts || flags.timed.backend == "cpu") machine = resolve_machine(flags.timed.on, flags.output.quiet);
   if (machine && flags.timed.backend == "cpu" && command != Command::kPredict) check_isa(*machine);
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
-  if (command == Command::kCompare && gpu && flags.timed.backend != "cuda")
+  if (command == Command::kCompare && gpu && flags.timed.backend != "cuda" && flags.timed.backend != "fake")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
   std::vector<Configuration> configurations = expand(flags.model, flags.scenario, gpu, record.notes);
   const std::vector<Configuration> generations = take_generations(configurations);
@@ -126,6 +158,7 @@ int run_timed(const Flags& flags, Command command) {
   measure_all(timed, flags.timed, machine ? &*machine : nullptr, flags.output.quiet, record);
   describe_environment(record, timed, flags.timed);
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
+  if (flags.profile.mode == "events") conclude_profile(record, "events", backend(flags.timed.backend).timer(), {});
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);
   const int code = emit(record, flags.output);
   return interrupted() ? 130 : code;
@@ -147,6 +180,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     sub->get_option("MODEL")->required(false);
   } else {
     add_measure_flags(*sub, flags->timed);
+    add_profile_flags(*sub, flags->profile);
   }
   add_output_flags(*sub, flags->output);
   sub->footer(examples);

@@ -44,6 +44,7 @@ Values values_of_options() {
       {"--color", {"auto", "always", "never"}},
       {"--output", {"table", "md", "csv", "json", "html"}},
       {"--do", {"count", "predict", "compare"}},
+      {"--profile", {"off", "events", "activity", "counters", "require"}},
   };
   for (const auto& [name, summary] : list_machine_names()) values["--on"].push_back(name);
   for (const Backend* each : all_backends()) values["--backend"].emplace_back(each->name());  // asking whether they are available would open the CUDA module

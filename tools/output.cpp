@@ -21,6 +21,7 @@ namespace fathom {
 namespace {
 
 std::string g_arguments;
+std::vector<std::string> g_argument_list;
 
 const std::vector<std::string> kFormats = {"table", "md", "csv", "json", "html"};
 
@@ -64,7 +65,10 @@ std::string render(const Record& record, const std::string& format, const Output
 
 }  // namespace
 
+const std::vector<std::string>& remembered_arguments() { return g_argument_list; }
+
 void remember_arguments(const std::vector<std::string>& arguments) {
+  g_argument_list = arguments;
   for (const std::string& argument : arguments) {
     const bool plain = !argument.empty() && argument.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}!#~") == std::string::npos;
     g_arguments += (g_arguments.empty() ? "" : " ") + (plain ? argument : "'" + argument + "'");

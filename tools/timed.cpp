@@ -27,13 +27,6 @@ class FakeClock : public Clock {
       if (auto* fake = dynamic_cast<FakeExecution*>(execution)) fakes_.push_back(fake);
   }
   bool active() const { return !fakes_.empty(); }
-  void follow(Execution& execution, const StepPrediction& prediction) {
-    auto* fake = dynamic_cast<FakeExecution*>(&execution);
-    if (!fake || prediction.workload.empty()) return;
-    std::vector<double> seconds;
-    for (const Instance& instance : execution.workload().instances()) seconds.push_back(prediction.ops[instance.op].each.seconds);
-    fake->set_times(std::move(seconds));
-  }
   double now() override {
     double sum = 0;
     for (const FakeExecution* fake : fakes_) sum += fake->virtual_now();
@@ -46,14 +39,30 @@ class FakeClock : public Clock {
 
 Cell seconds(double value) { return value > 0 ? Cell::number(value) : Cell::status("not measured"); }
 
-// A decode step measured over many tokens: new tokens each pass, thresholds centred on the wanted participation.
-void set_up_routing(Execution& execution, const Timed& timed) {
-  if (timed.configuration.scenario.phase != Phase::kDecode) return;
-  execution.vary_tokens(true);
-  execution.calibrate_participation();
+}  // namespace
+
+void follow_prediction(Execution& execution, const StepPrediction& prediction) {
+  auto* fake = dynamic_cast<FakeExecution*>(&execution);
+  if (!fake || prediction.workload.empty()) return;
+  std::vector<double> times;
+  for (const Instance& instance : execution.workload().instances()) times.push_back(prediction.ops[instance.op].each.seconds);
+  fake->set_times(std::move(times));
 }
 
-}  // namespace
+std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens) {
+  BindOptions options;
+  options.threads = flags.threads;
+  options.seed = flags.seed;
+  options.norm_epsilon = timed.configuration.network.norm_epsilon;
+  options.fill = timed.configuration.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
+  std::unique_ptr<Execution> execution = runner.bind(*timed.workload, options);
+  // A decode step stands for many tokens: new ones each pass, thresholds centred on the wanted participation.
+  if (timed.configuration.scenario.phase == Phase::kDecode) {
+    execution->vary_tokens(vary_tokens);
+    execution->calibrate_participation();
+  }
+  return execution;
+}
 
 void add_predict_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--on", flags.on, "machine: built-in name or file [this machine]")->type_name("MACHINE")->group("Machine");
@@ -135,14 +144,8 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
   double done = 0;
   for (const std::vector<size_t>& group : groups) {
     std::vector<Execution*> executions;
-    BindOptions options;
-    options.threads = flags.threads;
-    options.seed = flags.seed;
     for (size_t i : group) {
-      options.norm_epsilon = timed[i].configuration.network.norm_epsilon;
-      options.fill = timed[i].configuration.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
-      timed[i].execution = runner.bind(*timed[i].workload, options);
-      set_up_routing(*timed[i].execution, timed[i]);
+      timed[i].execution = bind_timed(runner, timed[i], flags, true);
       executions.push_back(timed[i].execution.get());
     }
     MeasureOptions measure_options;
@@ -156,7 +159,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
     };
     const std::unique_ptr<MachineObserver> observer = make_observer(flags.backend);
     FakeClock fake(executions);
-    for (size_t k = 0; k < group.size(); ++k) fake.follow(*executions[k], timed[group[k]].raw);
+    for (size_t k = 0; k < group.size(); ++k) follow_prediction(*executions[k], timed[group[k]].raw);
     std::vector<Measurement> measured = measure(executions, measure_options, fake.active() ? static_cast<Clock&>(fake) : system_clock(), observer.get());
     for (size_t k = 0; k < group.size(); ++k) {
       Timed& each = timed[group[k]];

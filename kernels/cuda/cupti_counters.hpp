@@ -14,9 +14,6 @@
 
 namespace fathom::cuda {
 
-// Counter values of one range.
-using CounterValues = std::map<Counter, double>;
-
 class CounterSession {
  public:
   // `set` with chip-dependent names; at most `most_ranges` ranges in one pass.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,7 @@ enum class Counter : std::uint8_t {
   kTensorActive,    // % of peak, while elapsed
   kFfma, kFadd, kFmul, kFfma2, kFadd2, kFmul2,  // threads x instructions; the packed ones do two operations each
 };
-inline constexpr int kCounters = 15;
+inline constexpr int kCounterCount = 15;
 
 enum class MetricSet : std::uint8_t {
   kStandard,  // time, DRAM, L2, bf16 tensor ops, cycles: one pass
@@ -33,6 +34,9 @@ const char* metric_set_name(MetricSet set);
 // Every chip that CUPTI 13.0 update 1 knows, and that counters can be read on.
 const std::vector<std::string>& known_chips();
 bool chip_known(std::string_view chip);
+
+// Counter values of one range.
+using CounterValues = std::map<Counter, double>;
 
 struct Metric {
   Counter counter;

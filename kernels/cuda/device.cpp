@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/cuda/cupti_table.hpp"
+
 namespace fathom::cuda {
 
 Status tell(Text* text, Status status, const std::string& message) {
@@ -245,6 +247,9 @@ Module make_table() {
   m.free_graph = free_graph;
   m.plan_matmul = plan_matmul;
   m.matmul = run_matmul;
+#if FATHOM_CUPTI_HEADERS
+  m.profiler = &profiler_table(runtime_device_calls(), nullptr);
+#endif
   return m;
 }
 

@@ -15,6 +15,8 @@ class CudaBackend : public Backend {
   Support supports(const OpSpec& spec) const override;
   BackendMemory memory(const Workload& workload, const BindOptions& options) const override;
   std::unique_ptr<Execution> bind(const Workload& workload, const BindOptions& options) const override;
+  std::unique_ptr<Profiler> profiler() const override;
+  std::string_view timer() const override { return "events"; }
 };
 
 }  // namespace fathom::cuda

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/fake/profiler.hpp"
 #include "lib/error.hpp"
 
 namespace fathom {
@@ -55,5 +56,7 @@ void FakeExecution::write(const TensorInstance& instance, std::span<const float>
 std::unique_ptr<Execution> FakeBackend::bind(const Workload& workload, const BindOptions&) const {
   return std::make_unique<FakeExecution>(std::make_shared<Workload>(workload), plan_memory(workload).arena);
 }
+
+std::unique_ptr<Profiler> FakeBackend::profiler() const { return std::make_unique<FakeProfiler>(FakeFaults{}); }
 
 }  // namespace fathom

@@ -21,6 +21,7 @@ class FakeExecution : public Execution {
   void set_reference_time(double seconds) { reference_seconds_ = seconds; }
   // The virtual clock, in seconds since bind().
   double virtual_now() const { return now_; }
+  double seconds(int instance) const { return seconds_.at(static_cast<size_t>(instance)); }
 
   const Workload& workload() const override { return *workload_; }
   void run() override;
@@ -58,6 +59,8 @@ class FakeBackend : public Backend {
   Support supports(const OpSpec&) const override { return {}; }
   BackendMemory memory(const Workload& workload, const BindOptions&) const override { return {plan_memory(workload), 0}; }
   std::unique_ptr<Execution> bind(const Workload& workload, const BindOptions& options) const override;
+  std::unique_ptr<Profiler> profiler() const override;  // without faults (kernels/fake/profiler.hpp)
+  std::string_view timer() const override { return "events"; }  // plays a device
 };
 
 // The size that a routed op executes on the fake backend.

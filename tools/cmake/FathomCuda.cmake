@@ -91,6 +91,8 @@ if(FATHOM_CUDA_BUILT)
   # Spills and local memory are errors: a kernel that needs them is rewritten, not shipped slow.
   target_compile_options(fathom_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xptxas=-v,-warn-spills,-warn-lmem-usage;-Xcompiler=-Wall,-Wextra>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${FATHOM_WERROR}>>:--Werror=all-warnings>)
-  add_dependencies(fathom fathom_cuda)   # building the program builds what it opens
+  if(TARGET fathom)
+    add_dependencies(fathom fathom_cuda)   # building the program builds what it opens
+  endif()
   install(TARGETS fathom_cuda LIBRARY DESTINATION lib/fathom)
 endif()

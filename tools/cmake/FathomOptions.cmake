@@ -3,6 +3,8 @@
 option(BUILD_TESTING "build the tests" ON)
 option(FATHOM_CPU "build the CPU backend on oneDNN (off: reference and fake backends only)" ON)
 option(FATHOM_WERROR "treat warnings in fathom's own code as errors" ON)
+option(FATHOM_PORTABLE "link fmt, Boost and libstdc++ into the program, for machines that have none of them" OFF)
+option(FATHOM_MODULE_ONLY "build nothing but the CUDA module: needs the CUDA toolkit and no other package" OFF)
 set(FATHOM_SANITIZE "" CACHE STRING "sanitizers, for example address,undefined or thread")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -26,7 +28,18 @@ if(FATHOM_SANITIZE)
 endif()
 
 find_package(Threads REQUIRED)
+if(FATHOM_PORTABLE)
+  add_link_options(-static-libstdc++ -static-libgcc)
+  set(Boost_USE_STATIC_LIBS ON)
+endif()
+if(FATHOM_MODULE_ONLY)
+  return()   # what follows belongs to the program
+endif()
 find_package(fmt REQUIRED)
+set(FATHOM_FMT fmt::fmt)
+if(FATHOM_PORTABLE)
+  set(FATHOM_FMT fmt::fmt-header-only)   # Debian has no static libfmt
+endif()
 find_package(Boost REQUIRED COMPONENTS program_options)
 
 # Header-only packages become interface targets; SYSTEM keeps their warnings out of ours.

@@ -1,0 +1,60 @@
+"""tools/gpu_report.sh, the one prepared run on a GPU machine: its time limits, and a whole dry run on the fake backend."""
+
+import json
+import re
+import shutil
+import subprocess
+
+from _cli import ARGUMENTS, CliTest, main
+from _record import record_errors
+
+FILES = {"run.log", "report.md", "check.txt", "machine.ini", "timing.json", "counters.json", "compare.jsonl", "decode.json"}
+
+
+class GpuReport(CliTest):
+    def script(self):
+        return ARGUMENTS.source / "tools/gpu_report.sh"
+
+    def test_limits_sum_to_at_most_480_seconds(self):
+        limits = [int(n) for n in re.findall(r"^\s*(?:stage|compare) (\d+) ", self.script().read_text(), re.MULTILINE)]
+        self.assertGreaterEqual(len(limits), 8)
+        self.assertLessEqual(sum(limits), 480)
+
+    def test_dry_run(self):
+        out = self.folder / "out"
+        done = subprocess.run(["bash", str(self.script()), "--dry-run", str(out)], env={"PATH": "/usr/bin:/bin", "FATHOM": str(ARGUMENTS.fathom), "HOME": str(self.folder)},
+                              capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({path.name for path in out.iterdir()}, FILES, done.stderr)
+        log = (out / "run.log").read_text()
+        ended = dict(re.findall(r"^stage (\w+): rc (\d+)", log, re.MULTILINE))
+        self.assertEqual(ended, dict.fromkeys(["machine", "timing", "counters", "pair_220m", "pair_gpt2", "pair_8b", "decode"], "0"), log)
+        report = (out / "report.md").read_text()
+        for heading in ["The machine", "Correctness", "Times and fractions of peak", "Counters against counts", "Pair: 220M", "Pair: GPT-2", "Pair: two blocks of 8B shape", "Decode latency"]:
+            self.assertIn(heading, report)
+        self.assertNotIn("Nothing: see run.log", report)
+        counters = json.loads((out / "counters.json").read_text())
+        self.assertEqual({result["totals"]["rung"] for result in counters["results"]}, {"counters+activity"})
+        pairs = [json.loads(line) for line in (out / "compare.jsonl").read_text().splitlines()]
+        self.assertEqual(len(pairs), 3)
+        for record in [counters, *pairs, json.loads((out / "timing.json").read_text()), json.loads((out / "decode.json").read_text())]:
+            self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        for record in pairs:   # every routed model was measured with its dense twin
+            self.assertTrue(any("measured_ratio" in result["totals"] for result in record["results"]))
+
+    def test_without_a_program_it_says_what_to_do(self):
+        shutil.copytree(self.script().parent, self.folder / "tools")
+        done = subprocess.run(["bash", str(self.folder / "tools/gpu_report.sh"), str(self.folder / "out")], env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder)}, capture_output=True,
+                              text=True, timeout=60, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("--prepare", done.stderr)
+
+    def test_shellcheck(self):
+        if not shutil.which("shellcheck"):
+            self.skipTest("shellcheck is not installed")
+        done = subprocess.run(["shellcheck", str(self.script())], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+
+if __name__ == "__main__":
+    main()
