@@ -87,7 +87,7 @@ Support attention_supported(const fathom::Attention& op) {
 
 std::int64_t attention_scratch(const fathom::Attention& op, std::int64_t key_rows, int threads) {
   if (!attention_supported(op).ok) return 0;
-  if (op.cached) return cached_attention_scratch(op, threads);
+  if (op.cached) return cached_attention_scratch(op, key_rows, threads);
   if (!plain(op)) return general_attention_scratch(op, key_rows, threads);
   const std::int64_t lse = op.sinks && !op.lse ? 4 * op.rows.count * op.heads + 64 : 0;
   if (op.act == DType::kF32) {

@@ -8,7 +8,7 @@
 namespace fathom::cpu {
 
 Support attention_supported(const fathom::Attention& op);
-// key_rows: rows of the tensor that holds keys and values, where they stand apart from the queries.
+// key_rows: rows of the cache, or of the tensor that holds keys and values, where they stand apart from the queries.
 std::int64_t attention_scratch(const fathom::Attention& op, std::int64_t key_rows, int threads);
 std::int64_t attention_backward_scratch(const fathom::Attention& op, std::int64_t key_rows, int threads);
 

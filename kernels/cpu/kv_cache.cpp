@@ -54,7 +54,7 @@ std::int64_t query_stride(const fathom::Attention& op) { return op.heads * op.qk
 size_t cache_input(const fathom::Attention& op) { return op.apart ? 4 : 2; }
 std::int64_t group_of(const fathom::Attention& op) { return op.heads / op.kv_heads; }
 std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
-std::int64_t capacity_of(const fathom::Attention& op) { return op.past + queries_of(op); }
+std::int64_t capacity_of(const fathom::Attention& op, std::int64_t cache_rows) { return op.sequences > 0 ? cache_rows / op.sequences : 0; }
 
 bool streams(const fathom::Attention& op) {
   return queries_of(op) <= 1 && op.act == op.kv && op.qk_dim == op.v_dim && op.mask.chunk == 0 && !op.sinks && !op.shared_kv;
@@ -70,12 +70,12 @@ std::int64_t first_visible(const Mask& mask, std::int64_t position) {
   return 0;
 }
 
-DecodeAttention decode_call(const fathom::Attention& op) {
+DecodeAttention decode_call(const fathom::Attention& op, std::int64_t capacity) {
   DecodeAttention call;
   call.cache.dtype = op.kv;
   call.cache.kv_heads = static_cast<int>(op.kv_heads);
   call.cache.head_dim = static_cast<int>(op.qk_dim);
-  call.cache.capacity = capacity_of(op);
+  call.cache.capacity = capacity;
   call.heads = static_cast<int>(op.heads);
   call.scale = static_cast<float>(attention_scale(op));
   call.rows = op.sequences;
@@ -107,10 +107,10 @@ struct ChunkScratch {
   std::byte* attention = nullptr;
   std::int64_t bytes = 0;
 };
-ChunkScratch chunk_scratch(const fathom::Attention& op, std::byte* base) {
+ChunkScratch chunk_scratch(const fathom::Attention& op, std::int64_t capacity, std::byte* base) {
   ChunkScratch s;
   Pieces pieces(base);
-  if (op.kv != DType::kF32) s.k = pieces.take<float>(capacity_of(op) * op.qk_dim), s.v = pieces.take<float>(op.shared_kv ? 0 : capacity_of(op) * op.v_dim);
+  if (op.kv != DType::kF32) s.k = pieces.take<float>(capacity * op.qk_dim), s.v = pieces.take<float>(op.shared_kv ? 0 : capacity * op.v_dim);
   if (op.act != DType::kF32) s.q = pieces.take<float>(queries_of(op) * group_of(op) * op.qk_dim), s.out = pieces.take<float>(queries_of(op) * group_of(op) * op.v_dim);
   if (op.sinks) s.lse = pieces.take<float>(queries_of(op) * group_of(op));
   s.bytes = pieces.bytes();
@@ -140,7 +140,7 @@ void add_group_sinks(const fathom::Attention& op, const OperandView& sinks, std:
 // One sequence: n queries from row `row` on, `keys` cached keys.
 void run_chunk(const fathom::Attention& op, const BoundOp& bound, const KvLayout& layout, std::int64_t sequence, std::int64_t row, std::int64_t n,
                std::int64_t keys, std::byte* scratch, int threads) {
-  const ChunkScratch s = chunk_scratch(op, scratch);
+  const ChunkScratch s = chunk_scratch(op, layout.capacity, scratch);
   const std::byte* cache = bound.in[cache_input(op)].data;
   AttentionShape shape = chunk_shape(op, n, keys);
   if (all_keys(op, bound)) shape.q_positions = bound.in[1].as<std::int32_t>() + row;
@@ -221,10 +221,11 @@ Support cached_attention_supported(const fathom::Attention& op) {
   return {};
 }
 
-std::int64_t cached_attention_scratch(const fathom::Attention& op, int threads) {
-  if (streams(op)) return 64 + 4 * op.sequences + decode_attention_scratch_bytes(decode_call(op), threads);
-  return chunk_scratch(op, nullptr).bytes +
-         static_cast<std::int64_t>(attention_f32_scratch_bytes(chunk_shape(op, queries_of(op), capacity_of(op)), threads));
+std::int64_t cached_attention_scratch(const fathom::Attention& op, std::int64_t cache_rows, int threads) {
+  const std::int64_t capacity = capacity_of(op, cache_rows);
+  if (streams(op)) return 64 + 4 * op.sequences + decode_attention_scratch_bytes(decode_call(op, capacity), threads);
+  return chunk_scratch(op, capacity, nullptr).bytes +
+         static_cast<std::int64_t>(attention_f32_scratch_bytes(chunk_shape(op, queries_of(op), capacity), threads));
 }
 
 void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, const Selection* selection, Executed& executed, void* scratch, int threads) {
@@ -234,7 +235,7 @@ void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, con
   executed.pairs = 0;
   executed.keys = 0;
   if (streams(op)) {
-    DecodeAttention call = decode_call(op);
+    DecodeAttention call = decode_call(op, layout.capacity);
     call.cache.k = cache.data;
     call.cache.v = cache.data + layout.v_at(0, 0) * dtype_bytes(cache.dtype);
     call.q = bound.in[0].data;

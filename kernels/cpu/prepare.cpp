@@ -88,7 +88,7 @@ std::int64_t workspace(const Op& op_of_list, const Workload& workload, int threa
             return std::max(column_norm_scratch(op.forward), kFloat * norm_workspace_floats(op.forward.rows.count * op.forward.groups, op.forward.width, false));
           },
           [&](const fathom::LayerNormBackward& op) { return kFloat * norm_workspace_floats(op.forward.rows.count, op.forward.width, true); },
-          [&](const fathom::Attention& op) { return attention_scratch(op, op.apart ? rows_of_input(2) : 0, threads); },
+          [&](const fathom::Attention& op) { return attention_scratch(op, op.cached ? rows_of_input(op.apart ? 4 : 2) : op.apart ? rows_of_input(2) : 0, threads); },
           [&](const fathom::AttentionBackward& op) { return attention_backward_scratch(op.forward, op.forward.apart ? rows_of_input(5) : 0, threads); },
           [&](const fathom::KvAppend& op) { return 8 * op.rows.count; },
           [&](const fathom::Select& op) { return topk_workspace_bytes(op.length, threads) + kFloat * op.sequences * op.length; },

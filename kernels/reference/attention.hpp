@@ -132,7 +132,9 @@ AttentionExtent cached_attention(const AttentionShape& s, const RowsPerSequence&
     const std::int64_t n = sequences[b];
     std::vector<bool> seen(static_cast<size_t>(counts[b]), false);
     for (std::int64_t j = 0; j < n; ++j, ++row) {
-      const std::int64_t last = s.mask.kind == MaskKind::kFull ? counts[b] : counts[b] - n + j + 1;
+      // Where every token keeps keys and only some query, a query's place in the list is its position.
+      const std::int64_t own = a.kv && a.kv_positions != a.positions ? a.positions[row] : counts[b] - n + j;
+      const std::int64_t last = s.mask.kind == MaskKind::kFull ? counts[b] : own + 1;
       std::vector<std::int64_t> keys;
       for (std::int64_t slot = 0; slot < last; ++slot) {
         const bool limited = s.mask.window > 0 || s.mask.chunk > 0;
