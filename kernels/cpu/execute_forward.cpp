@@ -74,7 +74,9 @@ void run_op(const fathom::KvAppend& op, const OpCall& call) {
   append.rows = call.rows();
   append.stride = call.in(0).cols;
   append.offset = call.in(0).cols - op.width;  // keys and values stand behind the queries
-  append.indices = call.bound.in.size() > 1 ? call.in(1).as<std::int32_t>() : nullptr;
+  const size_t rest = call.bound.in.size() - (op.positions ? 1 : 0);
+  append.indices = rest > 1 ? call.in(1).as<std::int32_t>() : nullptr;
+  if (op.positions) append.positions = call.in(rest).as<std::int32_t>(), append.kept = call.out(2).as<std::int32_t>();
   append.queries = call.execution.workload().stream().queries;
   append.rows_per_sequence = op.rows.count / sequences;
   append.cache = call.out(0).data;

@@ -63,6 +63,11 @@ bool streams(const fathom::Attention& op) {
 // Every token of a routed block keeps keys and values: list places are positions, also for queries that were selected.
 bool all_keys(const fathom::Attention& op, const BoundOp& bound) { return op.apart && bound.in[3].at != bound.in[1].at; }
 
+// [sequence][capacity] original positions of the cached keys; null where the list's places are enough.
+const std::int32_t* kept_positions(const fathom::Attention& op, const BoundOp& bound) {
+  return op.kept_positions ? bound.in[bound.in.size() - (op.sinks ? 2 : 1)].as<std::int32_t>() : nullptr;
+}
+
 std::int64_t first_visible(const Mask& mask, std::int64_t position) {
   if (mask.kind == MaskKind::kFull) return 0;
   if (mask.window > 0) return std::max<std::int64_t>(0, position - mask.window + 1);
@@ -144,6 +149,10 @@ void run_chunk(const fathom::Attention& op, const BoundOp& bound, const KvLayout
   const std::byte* cache = bound.in[cache_input(op)].data;
   AttentionShape shape = chunk_shape(op, n, keys);
   if (all_keys(op, bound)) shape.q_positions = bound.in[1].as<std::int32_t>() + row;
+  if (const std::int32_t* kept = kept_positions(op, bound)) {
+    shape.q_positions = bound.in[1].as<std::int32_t>() + row;
+    shape.kv_positions = kept + sequence * layout.capacity;
+  }
   const std::int64_t group = group_of(op), stride = query_stride(op), out_stride = op.heads * op.v_dim;
   const std::int64_t q_width = group * op.qk_dim, out_width = group * op.v_dim;
   for (std::int64_t h = 0; h < op.kv_heads; ++h) {
@@ -200,6 +209,7 @@ void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
     if (call.counts[b] >= layout.capacity) throw_internal("a KV cache list is full");
     sequence_of[i] = static_cast<std::int32_t>(b);
     slot_of[i] = call.counts[b]++;
+    if (call.kept) call.kept[b * layout.capacity + slot_of[i]] = call.positions[i];
   }
   const auto copy_row = [&](std::int64_t i) {
     std::int64_t from = i * call.stride + call.offset;
@@ -216,8 +226,6 @@ void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
 
 Support cached_attention_supported(const fathom::Attention& op) {
   if (op.lse) return {false, "attention over a cache has no backward pass"};
-  if (op.key_share != Fraction{1, 1} && op.mask.kind == MaskKind::kCausal && (op.mask.window > 0 || op.mask.chunk > 0))
-    return {false, "a window over the ragged cache of a routed block needs the cached positions, which the op list does not keep"};
   return {};
 }
 
@@ -250,8 +258,15 @@ void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, con
       call.counts = own;
       rest += (4 * op.sequences + 63) / 64 * 64;
     }
-    for (std::int64_t r = 0; r < call.rows; ++r)
-      executed.keys += call.counts[r] - (call.window > 0 ? std::max<std::int64_t>(0, call.counts[r] - call.window) : 0);
+    call.positions = kept_positions(op, bound);
+    for (std::int64_t r = 0; r < call.rows; ++r) {
+      std::int64_t hidden = call.window > 0 ? std::max<std::int64_t>(0, call.counts[r] - call.window) : 0;
+      if (call.positions && call.counts[r] > 0) {
+        const std::int32_t* own = call.positions + (call.slots ? call.slots[r] : r) * layout.capacity;
+        hidden = std::upper_bound(own, own + call.counts[r], own[call.counts[r] - 1] - call.window) - own;
+      }
+      executed.keys += call.counts[r] - hidden;
+    }
     executed.pairs = static_cast<u128>(executed.keys);
     decode_attention(call, rest, threads);
     return;
@@ -261,6 +276,13 @@ void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, con
     const std::int64_t n = selection ? selection->per_sequence[static_cast<size_t>(b)] : queries_of(op);
     if (n == 0) continue;
     const std::int64_t keys = counts[b];
+    if (const std::int32_t* kept = kept_positions(op, bound)) {
+      const AttentionExtent own = attention_extent(op.mask, {bound.in[1].as<std::int32_t>() + row, static_cast<size_t>(n)}, {kept + b * layout.capacity, static_cast<size_t>(keys)});
+      executed.pairs += own.pairs, executed.keys += own.keys;
+      run_chunk(op, bound, layout, b, row, n, keys, static_cast<std::byte*>(scratch), threads);
+      row += n;
+      continue;
+    }
     const std::int32_t* positions = all_keys(op, bound) ? bound.in[1].as<std::int32_t>() + row : nullptr;
     std::int64_t seen = 0;
     for (std::int64_t j = 0; j < n; ++j) {

@@ -48,6 +48,8 @@ struct KvAppendCall {
   std::byte* cache = nullptr;
   std::int32_t* counts = nullptr;
   std::int32_t* slots = nullptr;
+  const std::int32_t* positions = nullptr;  // of the rows, with `kept`: where they are kept [sequence][capacity]
+  std::int32_t* kept = nullptr;
 };
 void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads);
 

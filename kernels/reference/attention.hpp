@@ -123,7 +123,7 @@ AttentionExtent attention(const AttentionShape& s, const RowsPerSequence& sequen
 // counts - n + j + 1 of them. Cached positions are slot numbers where the list is complete (the only case with a window or chunk).
 template <class T>
 AttentionExtent cached_attention(const AttentionShape& s, const RowsPerSequence& sequences, const AttentionOperands<T>& a, Matrix<T> cache,
-                                 const std::int32_t* counts) {
+                                 const std::int32_t* counts, const std::int32_t* kept) {
   AttentionExtent extent;
   const std::int64_t room = cache.rows / static_cast<std::int64_t>(sequences.size());
   const std::int64_t cache_v_at = s.shared_kv ? 0 : s.kv_heads * s.qk_dim;
@@ -138,7 +138,7 @@ AttentionExtent cached_attention(const AttentionShape& s, const RowsPerSequence&
       std::vector<std::int64_t> keys;
       for (std::int64_t slot = 0; slot < last; ++slot) {
         const bool limited = s.mask.window > 0 || s.mask.chunk > 0;
-        if (limited && !s.visible(a.positions[row], slot)) continue;
+        if (limited && !s.visible(a.positions[row], kept ? kept[static_cast<std::int64_t>(b) * room + slot] : slot)) continue;
         keys.push_back(static_cast<std::int64_t>(b) * room + slot);
         seen[static_cast<size_t>(slot)] = true;
       }

@@ -115,7 +115,7 @@ class Runner {
     if (op.apart) a.kv = in(2), a.kv_positions = index_in(3);
     if (op.sinks) a.sinks = in(call_.bound.in.size() - 1);
     const size_t cache = op.apart ? 4 : 2;
-    note(op.cached ? cached_attention(shape_of(op), sequences, a, in(cache), index_in(cache + 1)) : attention(shape_of(op), sequences, a));
+    note(op.cached ? cached_attention(shape_of(op), sequences, a, in(cache), index_in(cache + 1), op.kept_positions ? index_in(call_.bound.in.size() - (op.sinks ? 2 : 1)) : nullptr) : attention(shape_of(op), sequences, a));
   }
   void operator()(const AttentionBackward& op) {
     AttentionOperands<T> a{in(0), in(2), in(3), index_in(1), {}, nullptr, {}};
@@ -129,7 +129,8 @@ class Runner {
     note(attention_backward(shape_of(f), rows_per_sequence(f.rows.count, f.sequences), a, in(4), dq, dkv, dsinks));
   }
   void operator()(const KvAppend& op) {
-    kv_append(rows_per_sequence(op.rows.count, call_.bound.out[1].rows), op.width, in(0), out(0), call_.bound.out[1].as<std::int32_t>());
+    kv_append(rows_per_sequence(op.rows.count, call_.bound.out[1].rows), op.width, in(0), out(0), call_.bound.out[1].as<std::int32_t>(), op.positions ? index_in(call_.bound.in.size() - 1) : nullptr,
+              op.positions ? call_.bound.out[2].as<std::int32_t>() : nullptr);
   }
 
   void operator()(const Activation& op) { activation(op.kind, rows(), in(0), op.gated ? in(1) : Matrix<T>{}, out(0)); }
