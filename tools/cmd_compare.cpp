@@ -12,6 +12,7 @@
 #include "tools/interrupt.hpp"
 #include "tools/plan_flags.hpp"
 #include "tools/results.hpp"
+#include "tools/text_run.hpp"
 #include "tools/timed.hpp"
 
 namespace fathom {
@@ -23,6 +24,7 @@ struct Flags {
   TimedFlags timed;
   TableFlags table;
   PlanFlags plan;
+  TextFlags text;
   OutputFlags output;
 };
 
@@ -83,6 +85,7 @@ int run_timed(const Flags& flags, Command command) {
     return predict_tables(table, flags.output);
   }
   if (flags.model.models.empty()) throw Error(ErrorKind::kUsage, "MODEL is required", {}, "fathom list models");
+  if (!flags.text.file.empty()) return run_text(flags.text, flags.model, flags.scenario, flags.timed.backend, flags.timed.threads, flags.output);
   check_output_flags(flags.output);
   const char* names[] = {"predict", "run", "compare"};
   Record record = new_record(names[static_cast<int>(command)]);
@@ -140,6 +143,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     add_predict_flags(*sub, flags->timed);
   } else {
     sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
+    add_text_flags(*sub, flags->text);
   }
   if (command == Command::kPredict) {
     add_plan_flags(*sub, flags->plan);
@@ -161,7 +165,7 @@ void add_predict(CLI::App& app, int& exit_code) {
 }
 void add_run(CLI::App& app, int& exit_code) {
   add_timed(app, exit_code, Command::kRun, "run", "the same, measured by executing it here",
-            "Examples:\n  fathom run mod-60m --ops\n  fathom run gpt2-124m --phase train --seq 1024 --threads 1");
+            "Examples:\n  fathom run mod-60m --ops\n  fathom run mod-tiny --phase train --batch 8 --text novel.txt --steps 300");
 }
 void add_compare(CLI::App& app, int& exit_code) {
   add_timed(app, exit_code, Command::kCompare, "compare", "predicted against measured, per configuration and per op",
