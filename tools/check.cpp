@@ -156,7 +156,7 @@ class Checker {
     if (options_.keep_cases) keep(each, spec, dtype, worst);
     if (worst > result.tolerance) {
       ++result.wrong_values;
-      fail(result, where(), fmt::format("values differ by {:.2g}, tolerance {:.2g}", worst, result.tolerance), worst);
+      fail(result, where(), std::isinf(worst) ? "a value is no number" : fmt::format("values differ by {:.2g}, tolerance {:.2g}", worst, result.tolerance), worst);
     }
   }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 
 #include "kernels/registry.hpp"
@@ -48,7 +49,7 @@ Document check_document(const CheckReport& report, const Flags& flags) {
   for (const CheckRow& row : report.rows) {
     const bool ran = row.cases > 0;
     table.add_row({Cell::text(kind_text(row.kind)), Cell::text(std::string(dtype_name(row.dtype))), Cell::count(static_cast<u128>(row.cases)),
-                   ran ? Cell::number(row.worst) : Cell::status("not run"), Cell::number(row.tolerance), Cell::text(!ran ? "-" : row.wrong_counts > 0 ? "differ" : "equal"), Cell::text(status_of(row))});
+                   !ran ? Cell::status("not run") : std::isinf(row.worst) ? Cell::status("no number") : Cell::number(row.worst), Cell::number(row.tolerance), Cell::text(!ran ? "-" : row.wrong_counts > 0 ? "differ" : "equal"), Cell::text(status_of(row))});
   }
   document.add(std::move(table));
   if (!report.cases.empty()) {

@@ -165,7 +165,7 @@ void add_predict(CLI::App& app, int& exit_code) {
 }
 void add_run(CLI::App& app, int& exit_code) {
   add_timed(app, exit_code, Command::kRun, "run", "the same, measured by executing it here",
-            "Examples:\n  fathom run mod-60m --ops\n  fathom run mod-tiny --phase train --batch 8 --text novel.txt --steps 300");
+            "Examples:\n  fathom run mod-60m --ops\n  fathom run mod-tiny --phase train --batch 8 --corpus novel.txt --steps 300");
 }
 void add_compare(CLI::App& app, int& exit_code) {
   add_timed(app, exit_code, Command::kCompare, "compare", "predicted against measured, per configuration and per op",

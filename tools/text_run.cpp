@@ -20,7 +20,7 @@ constexpr std::int64_t kCurveRows = 20;
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw_input(fmt::format("cannot read '{}'", path), {path, 0, "--text"});
+  if (!file) throw_input(fmt::format("cannot read '{}'", path), {path, 0, "--corpus"});
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -73,9 +73,9 @@ void add_participation(Document& document, size_t index, const TextReport& repor
 }  // namespace
 
 void add_text_flags(CLI::App& app, TextFlags& flags) {
-  app.add_option("--text", flags.file, "train on the bytes of this file and show the loss (phase train)")->type_name("FILE")->group("Training on a text");
-  app.add_option("--steps", flags.steps, "steps with --text [200]")->type_name("N")->group("Training on a text");
-  app.add_option("--learning-rate", flags.learning_rate, "of AdamW, with --text [0.003]")->type_name("X")->group("Training on a text");
+  app.add_option("--corpus", flags.file, "train on the bytes of this file and show the loss (phase train)")->type_name("FILE")->group("Training on a text");
+  app.add_option("--steps", flags.steps, "steps with --corpus [200]")->type_name("N")->group("Training on a text");
+  app.add_option("--learning-rate", flags.learning_rate, "of AdamW, with --corpus [0.003]")->type_name("X")->group("Training on a text");
 }
 
 int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scenario, const std::string& backend_name, int threads, const OutputFlags& output) {

@@ -1,4 +1,4 @@
-// The options of `fathom run --text` and what it prints.
+// The options of `fathom run --corpus` and what it prints.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ class Trainer {
     }
     const auto length = static_cast<std::int64_t>(t_.text.size());
     split_ = length - std::max<std::int64_t>(window_, static_cast<std::int64_t>(t_.held_out * static_cast<double>(length)));
-    if (split_ < window_) throw_input(fmt::format("a text of {} bytes is too short for windows of {}", length, window_), {"", 0, "--text"}, "use a shorter --seq");
+    if (split_ < window_) throw_input(fmt::format("a text of {} bytes is too short for windows of {}", length, window_), {"", 0, "--corpus"}, "use a shorter --seq");
   }
 
   double step(std::int64_t number) {
@@ -141,9 +141,9 @@ double byte_entropy(const std::string& text) {
 }
 
 TextReport train_on_text(const Backend& backend, const TextTraining& training) {
-  if (training.scenario.phase != Phase::kTrain) throw_input("a text is trained on", {"", 0, "--text"}, "use --phase train");
-  if (training.network.vocab < 256) throw_input(fmt::format("bytes need a vocabulary of 256, '{}' has {}", training.network.name, training.network.vocab), {"", 0, "--text"});
-  if (training.scenario.grad_accumulation != 1 || !training.scenario.optimizer) throw_input("training on a text takes whole steps: one micro-step, with the optimizer", {"", 0, "--text"});
+  if (training.scenario.phase != Phase::kTrain) throw_input("a text is trained on", {"", 0, "--corpus"}, "use --phase train");
+  if (training.network.vocab < 256) throw_input(fmt::format("bytes need a vocabulary of 256, '{}' has {}", training.network.name, training.network.vocab), {"", 0, "--corpus"});
+  if (training.scenario.grad_accumulation != 1 || !training.scenario.optimizer) throw_input("training on a text takes whole steps: one micro-step, with the optimizer", {"", 0, "--corpus"});
   if (training.steps < 1) throw_input("at least one step", {"", 0, "--steps"});
   TextReport report;
   report.byte_entropy = byte_entropy(training.text);

@@ -1,4 +1,4 @@
-// Training on a text: `fathom run MODEL --phase train --text FILE`. Bytes are tokens.
+// Training on a text: `fathom run MODEL --phase train --corpus FILE`. Bytes are tokens.
 //
 // What is shown is whether the executed steps learn: the loss against the entropy of single bytes, the loss on the end of the text, which is
 // never trained on, how the predictor agrees with the selection it learns from (accuracy says little where most tokens are skipped, so balanced

@@ -27,6 +27,7 @@ CASES = {
     "compare_md": ["compare", "mod-tiny", "-o", "md"] + TIMED,
     "compare_csv": ["compare", "mod-60m", "dense-60m", "-o", "csv", "--ops"] + TIMED,
     "compare_json": ["compare", "mod-tiny", "-o", "json"] + TIMED,
+    "check_reference": ["check", "select", "gather_rows", "attention", "--backend", "reference", "--width", "120", "--quiet"],
     "explain_kind": ["explain", "gemm", "--width", "100"],
     "explain_op": ["explain", "attn/core", "llama-3-8b", "--seq", "4096", "--width", "100"],
     "explain_column": ["explain", "realised", "--width", "100"],
