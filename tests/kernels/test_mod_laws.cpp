@@ -306,7 +306,7 @@ TEST_CASE("T25: the realised participation is reported, and one of .155 costs 24
   }
   const auto routed_flops = [&](const Fraction& share) {
     Scenario s = decode_scenario(64, 128);
-    s.participation = share;
+    s.participation = make_fraction(share.num, share.den);
     double flops = 0;
     const Workload w = build(network, s);
     for (size_t i = 0; i < w.ops().size(); ++i)
