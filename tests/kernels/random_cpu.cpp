@@ -4,6 +4,7 @@
 #if FATHOM_CPU
 #include "lib/error.hpp"
 #include "tests/kernels/cpu_against_reference.hpp"
+#include "models/registry.hpp"
 #include "tests/random_networks.hpp"
 
 using namespace fathom;
@@ -40,6 +41,36 @@ void run(DType dtype, std::uint64_t first, std::uint64_t last, double tolerance)
 
 }  // namespace
 
-TEST_CASE("random networks on the CPU equal the reference", "[cpu][random]") { run(DType::kF32, 0, 200, 2e-5); }
-TEST_CASE("random networks on the CPU equal the reference in bf16", "[cpu][random]") { run(DType::kBF16, 200, 300, 2e-2); }
+TEST_CASE("every built-in network runs on the CPU: all ops have a kernel, and small ones are executed in every phase", "[cpu][networks]") {
+  int executed = 0;
+  for (const NetworkEntry& entry : list_networks()) {
+    const Network network = builtin_network(entry.name);
+    for (const Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
+      CAPTURE(entry.name, phase_name(phase));
+      Scenario scenario;
+      scenario.phase = phase;
+      scenario.batch = 2;
+      scenario.length = 12;
+      scenario.context = 12;
+      scenario.logits = LogitsKind::kAll;
+      const Workload list = build(network, scenario);
+      for (const Op& op : list.ops()) CHECK(cpu::CpuBackend().supports(op.spec).ok);
+      if (network.width > 256) continue;
+      const auto run = cpu::CpuBackend().bind(list, {});
+      run->run();
+      run->run();
+      for (const Instance& instance : list.instances()) {
+        const Op& op = list.ops()[static_cast<size_t>(instance.op)];
+        const bool loss = std::holds_alternative<CrossEntropy>(op.spec), logits = phase != Phase::kTrain && op.part == Part::kLogits && std::holds_alternative<Gemm>(op.spec);
+        if (!loss && !logits) continue;
+        for (const float v : run->read(instance_of(list, list.program()[static_cast<size_t>(instance.step)], op.outputs[0]))) REQUIRE(std::isfinite(v));
+      }
+      ++executed;
+    }
+  }
+  CHECK(executed >= 30);
+}
+
+TEST_CASE("random networks on the CPU equal the reference", "[cpu][random]") { run(DType::kF32, 0, 60, 2e-5); }
+TEST_CASE("random networks on the CPU equal the reference in bf16", "[cpu][random]") { run(DType::kBF16, 60, 100, 2e-2); }
 #endif
