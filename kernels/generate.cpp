@@ -76,6 +76,13 @@ void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t 
       std::copy_n(rows.begin() + b * source.capacity() * width, held * width, moved.begin() + b * target.capacity() * width);
     }
     to.write(target.cache.at, moved);
+    if (source.positions.data && target.positions.data) {
+      const std::vector<float> kept = from.read(source.positions.at);
+      std::vector<float> places(static_cast<size_t>(target.positions.rows), 0.0f);
+      for (std::int64_t b = 0; b < sequences; ++b)
+        std::copy_n(kept.begin() + b * source.capacity(), static_cast<std::int64_t>(counts[static_cast<size_t>(b)]), places.begin() + b * target.capacity());
+      to.write(target.positions.at, places);
+    }
     to.write(target.counts.at, counts);
   }
   to.set_thresholds(from.thresholds());

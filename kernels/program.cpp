@@ -115,7 +115,11 @@ void ProgramExecution::bind_program() {
       if (bound.assigned < 0) throw_internal(fmt::format("op '{}' has the rows of an expert selection, but there is none before it", op.leaf));
     }
     if (std::holds_alternative<KvAppend>(op.spec) && seen.insert(bound.out[1].at).second)
-      kv_lists_.push_back({bound.out[0], bound.out[1], std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0)});
+    {
+      const bool kept = std::get<KvAppend>(op.spec).positions;
+      kv_lists_.push_back({bound.out[0], bound.out[1], kept ? bound.out[2] : OperandView{}, std::vector<std::int32_t>(static_cast<size_t>(bound.out[1].rows), 0),
+                           std::vector<std::int32_t>(static_cast<size_t>(kept ? bound.out[2].rows : 0), 0)});
+    }
     for (const OperandView& v : bound.in)
       if (w.tensors()[static_cast<size_t>(v.at.tensor)].role == Role::kInput && seen.insert(v.at).second) inputs_.push_back(v);
     bound_.push_back(std::move(bound));
@@ -192,13 +196,20 @@ void ProgramExecution::set_past(std::int64_t past) {
   for (const BoundOp& bound : bound_) {
     const auto* append = std::get_if<KvAppend>(bound.spec);
     if (!append || !done.insert(bound.out[1].at).second) continue;
-    std::vector<std::int32_t>& initial = kv_lists_[which++].bound_counts;
+    KvList& list = kv_lists_[which++];
+    std::vector<std::int32_t>& initial = list.bound_counts;
     for (size_t b = 0; b < initial.size(); ++b) {
       std::int64_t held = past;
       if (append->rows.routed()) {  // each past token took this block with the scenario's probability
         held = 0;
         const std::string name = fmt::format("past/{}/{}", bound.layer, b);
-        for (std::int64_t t = 0; t < past; ++t) held += fill_uniform(options_.seed, name, static_cast<std::uint64_t>(t)) < append->rows.probability.value();
+        for (std::int64_t t = 0; t < past; ++t) {
+          if (fill_uniform(options_.seed, name, static_cast<std::uint64_t>(t)) >= append->rows.probability.value()) continue;
+          if (append->positions) list.bound_positions[static_cast<size_t>(list.capacity()) * b + static_cast<size_t>(held)] = static_cast<std::int32_t>(t);
+          ++held;
+        }
+      } else if (append->positions) {  // fixed rows: every past token
+        for (std::int64_t t = 0; t < past; ++t) list.bound_positions[static_cast<size_t>(list.capacity()) * b + static_cast<size_t>(t)] = static_cast<std::int32_t>(t);
       }
       initial[b] = static_cast<std::int32_t>(held);
     }
@@ -208,7 +219,10 @@ void ProgramExecution::set_past(std::int64_t past) {
 }
 
 void ProgramExecution::restore_counts() {
-  for (const KvList& list : kv_lists_) std::memcpy(list.counts.data, list.bound_counts.data(), list.bound_counts.size() * sizeof(std::int32_t));
+  for (const KvList& list : kv_lists_) {
+    std::memcpy(list.counts.data, list.bound_counts.data(), list.bound_counts.size() * sizeof(std::int32_t));
+    if (list.positions.data) std::memcpy(list.positions.data, list.bound_positions.data(), list.bound_positions.size() * sizeof(std::int32_t));
+  }
 }
 
 void ProgramExecution::set_positions(std::int64_t past) {

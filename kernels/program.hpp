@@ -41,7 +41,9 @@ struct Selection {
 struct KvList {
   OperandView cache;   // [sequences * capacity, elements of K and V per row]
   OperandView counts;  // [sequences]
+  OperandView positions;  // [sequences * capacity] original positions; data null where none are kept
   std::vector<std::int32_t> bound_counts;
+  std::vector<std::int32_t> bound_positions;
   std::int64_t capacity() const { return counts.rows > 0 ? cache.rows / counts.rows : 0; }
 };
 

@@ -90,7 +90,7 @@ struct Rule {
     elements(E::kSoftmax, checked_mul(static_cast<u128>(op.heads), x.pairs));
     if (passes > 1) return;
     read(product(n, op.heads, op.qk_dim) * size_of(op.act) + checked_mul(static_cast<u128>(x.keys), kv_width(op)) * size_of(op.cached ? op.kv : op.act) +
-         (op.sinks && n ? product(op.heads) * size_of(op.act) : 0));
+         (op.sinks && n ? product(op.heads) * size_of(op.act) : 0) + (op.kept_positions ? static_cast<u128>(x.keys) * kIndexBytes : 0));
     written(product(n, op.heads, op.v_dim) * size_of(op.act) + (op.lse ? product(n, op.heads) * kF32Bytes : 0));
   }
   // Copies: every output element is read once, the rotated key once for all heads.
@@ -112,8 +112,9 @@ struct Rule {
   void operator()(const KvAppend& op) const {
     const u128 cells = product(n, op.width);
     elements(E::kKvAppend, cells);
-    read(cells * size_of(op.act));
-    written(cells * size_of(op.kv));
+    const u128 positions = op.positions ? n * kIndexBytes : 0;
+    read(cells * size_of(op.act) + positions);
+    written(cells * size_of(op.kv) + positions);
   }
   void operator()(const Activation& op) const {
     const u128 cells = product(n, op.width);

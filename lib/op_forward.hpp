@@ -141,7 +141,7 @@ struct Mask {
 // softmax(QK^T * scale + mask) V. One atomic op (fused kernels keep it atomic, so the count does too).
 // `pairs` counts visible (query, key) pairs of all sequences with all rows executed; `keys` the key rows read.
 // `apart`: queries are rows of their own tensor and keys and values those of another (all tokens supply them, some query).
-// inputs: qkv, positions | apart: q, positions, kv, key positions; cached: then cache, counts[, indices]; sinks: then the sinks [1, heads];
+// inputs: qkv, positions | apart: q, positions, kv, key positions; cached: then cache, counts[, indices][, kept positions]; sinks: then the sinks [1, heads];
 // outputs: o[, lse].
 struct Attention {
   Rows rows;                    // queries of all sequences
@@ -166,11 +166,13 @@ struct Attention {
   // In expectation, where they depend on which rows are chosen (windows, all-token keys); negative: they follow from rows and pairs.
   double expected_pairs = -1;
   double expected_keys = -1;
+  bool kept_positions = false;  // cached: the list has gaps and the mask acts on the positions kept with it
   template <class F> void fields(F&& f) const {
     f("rows", rows), f("sequences", sequences), f("heads", heads), f("kv_heads", kv_heads), f("qk_dim", qk_dim), f("v_dim", v_dim);
     f("mask", static_cast<int>(mask.kind)), f("window", mask.window), f("chunk", mask.chunk), f("pairs", pairs), f("keys", keys), f("past", past);
     f("key_share", key_share), f("cached", cached), f("shared_kv", shared_kv), f("lse", lse), f("act", act), f("kv", kv);
     f("sinks", sinks), f("apart", apart), f("scale_dim", scale_dim), f("expected_pairs", expected_pairs), f("expected_keys", expected_keys);
+    if (kept_positions) f("kept_positions", kept_positions);
   }
 };
 
@@ -200,13 +202,18 @@ struct LatentHeads {
 };
 
 // Appends the new keys and values to each sequence's list in the cache (ragged in routed blocks) and advances its count. `width` = elements of
-// K and V per row. inputs: qkv[, indices (which stream rows these are)]; outputs: cache, counts (per sequence, in place).
+// K and V per row. `positions`: the rows' original positions are kept beside them, where a window acts on lists with gaps.
+// inputs: qkv[, indices (which stream rows these are)][, positions]; outputs: cache, counts (per sequence, in place)[, kept positions].
 struct KvAppend {
   Rows rows;
   std::int64_t width = 0;
   DType act = DType::kF32;
   DType kv = DType::kF32;
-  template <class F> void fields(F&& f) const { f("rows", rows), f("width", width), f("act", act), f("kv", kv); }
+  bool positions = false;
+  template <class F> void fields(F&& f) const {
+    f("rows", rows), f("width", width), f("act", act), f("kv", kv);
+    if (positions) f("positions", positions);
+  }
 };
 
 enum class ActivationKind : std::uint8_t { kGeluTanh, kGeluErf, kSilu, kRelu, kRelu2 };

@@ -26,6 +26,7 @@ Attention BlockEmitter::core_spec(const Stream& stream, std::int64_t heads, std:
   core.kv = tape_.scenario().kv_dtype;
   core.sinks = a.sinks;
   core.apart = all_keys(stream);
+  core.kept_positions = core.cached && keeps_positions(stream);
 
   const Mask& mask = core.mask;
   const std::int64_t length = core.apart || stream.selected ? stream.candidates : stream.queries;
@@ -96,11 +97,18 @@ BlockEmitter::Cache BlockEmitter::append_cache(const Value& source, const Rows& 
   const DType kv = tape_.scenario().kv_dtype;
   const std::int64_t queries = all ? stream_.queries : stream.queries;
   const std::int64_t room = stream.sequences * (stream.past + queries);
-  const Cache cache{tape_.tensor("attn/cache", Role::kKvCache, Scope::kLayer, room, cached_width, kv),
-                    tape_.tensor("attn/counts", Role::kKvCache, Scope::kLayer, stream.sequences, 1, DType::kI32)};
+  Cache cache{tape_.tensor("attn/cache", Role::kKvCache, Scope::kLayer, room, cached_width, kv),
+              tape_.tensor("attn/counts", Role::kKvCache, Scope::kLayer, stream.sequences, 1, DType::kI32), {}};
+  const bool kept = keeps_positions(stream);
   Operands sources = {source.at};
   if (stream.indices.at.tensor >= 0 && !all) sources.push_back(stream.indices.at);
-  tape_.emit("attn/kv_append", Part::kKvCache, KvAppend{rows, cached_width, tape_.act(), kv}, sources, {cache.rows, cache.counts});
+  Operands outputs = {cache.rows, cache.counts};
+  if (kept) {
+    cache.positions = tape_.tensor("attn/cache/positions", Role::kKvCache, Scope::kLayer, room, 1, DType::kI32);
+    sources.push_back(stream.positions.at);
+    outputs.push_back(cache.positions);
+  }
+  tape_.emit("attn/kv_append", Part::kKvCache, KvAppend{rows, cached_width, tape_.act(), kv, kept}, sources, outputs);
   return cache;
 }
 
@@ -119,6 +127,7 @@ Value BlockEmitter::core(const Attention& spec, const Heads& heads, const Stream
       inputs.push_back(cache.rows);
       inputs.push_back(cache.counts);
       if (stream.indices.at.tensor >= 0) inputs.push_back(stream.indices.at);
+      if (spec.kept_positions) inputs.push_back(cache.positions);
     }
   }
   Weight sinks;

@@ -65,11 +65,17 @@ class BlockEmitter {
   Value core(const Attention& spec, const Heads& heads, const Stream& stream, bool append);
   struct Cache {
     Operand rows, counts;
+    Operand positions;  // tensor < 0: none are kept
   };
   Cache append_cache(const Value& source, const Rows& rows, const Stream& stream, std::int64_t width, bool all);
   void query_key_norm(const Name& leaf, Value& x, Rows rows, std::int64_t heads, std::int64_t stride, std::int64_t offset);
   void rotate(const Name& leaf, const Value& x, const Rope& spec, const Value& positions);
   Attention core_spec(const Stream& stream, std::int64_t heads, std::int64_t kv_heads, std::int64_t qk_dim, std::int64_t v_dim) const;
+  // Whether the cache keeps positions: its lists have gaps, and a window or chunks act on positions.
+  bool keeps_positions(const Stream& stream) const {
+    const AttentionConfig& a = *config_.attention;
+    return stream.selected && !all_keys(stream) && !tape_.scenario().full_mask && (a.window > 0 || a.chunk > 0);
+  }
   // Whether every token of the block supplies keys and values while only selected ones query.
   bool all_keys(const Stream& stream) const { return stream.selected && config_.route->kv == KvPolicy::kAll; }
 

@@ -102,6 +102,7 @@ void add_run(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
 void add_calibrate(CLI::App& app, int& exit_code);
 void add_validate(CLI::App& app, int& exit_code);
+void add_check(CLI::App& app, int& exit_code);
 void add_list(CLI::App& app, int& exit_code);
 void add_explain(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);

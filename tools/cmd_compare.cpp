@@ -13,6 +13,7 @@
 #include "tools/plan_flags.hpp"
 #include "tools/profile.hpp"
 #include "tools/results.hpp"
+#include "tools/text_run.hpp"
 #include "tools/timed.hpp"
 
 namespace fathom {
@@ -25,6 +26,7 @@ struct Flags {
   TableFlags table;
   PlanFlags plan;
   ProfileFlags profile;
+  TextFlags text;
   OutputFlags output;
 };
 
@@ -112,6 +114,7 @@ int run_timed(const Flags& flags, Command command) {
     return predict_tables(table, flags.output);
   }
   if (flags.model.models.empty()) throw Error(ErrorKind::kUsage, "MODEL is required", {}, "fathom list models");
+  if (!flags.text.file.empty()) return run_text(flags.text, flags.model, flags.scenario, flags.timed.backend, flags.timed.threads, flags.output);
   check_output_flags(flags.output);
   if (command != Command::kPredict) check_profile_flags(flags.profile, flags.timed.backend);
   if (starts_passes(flags.profile)) return run_profiled(flags, command);
@@ -173,6 +176,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     add_predict_flags(*sub, flags->timed);
   } else {
     sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
+    add_text_flags(*sub, flags->text);
   }
   if (command == Command::kPredict) {
     add_plan_flags(*sub, flags->plan);
@@ -195,7 +199,7 @@ void add_predict(CLI::App& app, int& exit_code) {
 }
 void add_run(CLI::App& app, int& exit_code) {
   add_timed(app, exit_code, Command::kRun, "run", "the same, measured by executing it here",
-            "Examples:\n  fathom run mod-60m --ops\n  fathom run gpt2-124m --phase train --seq 1024 --threads 1");
+            "Examples:\n  fathom run mod-60m --ops\n  fathom run mod-tiny --phase train --batch 8 --corpus novel.txt --steps 300");
 }
 void add_compare(CLI::App& app, int& exit_code) {
   add_timed(app, exit_code, Command::kCompare, "compare", "predicted against measured, per configuration and per op",

@@ -17,7 +17,7 @@ constexpr std::size_t kWidth = 100;
 constexpr std::size_t kPageLines = 24;
 
 // What a short page explains, most needed first; the last ones are only named where the page would grow too long. Everything else is only named.
-const std::vector<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "COMMAND", "--do", "--set", "--pareto", "--resume", "--fail-on", "--budget", "--text", "--timeline", "--convention", "--phase", "--batch",
+const std::vector<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "KIND", "NAME", "SHELL", "COMMAND", "--do", "--set", "--pareto", "--resume", "--fail-on", "--budget", "--text", "--timeline", "--convention", "--phase", "--batch",
                                           "--mod-every", "--capacity", "--seq", "--on", "--output", "--save", "--backend", "--dtype"};
 
 std::string left_of(const OptionText& option) {

@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   add_calibrate(app, code);
   add_sweep(app, code);
   add_validate(app, code);
+  add_check(app, code);
   add_list(app, code);
   add_explain(app, code);
   add_trace(app, code);

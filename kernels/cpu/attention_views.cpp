@@ -1,9 +1,11 @@
 #include "kernels/cpu/attention_views.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/attention_bf16.hpp"
 #include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/attention_general.hpp"
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/kv_cache.hpp"
 #include "lib/error.hpp"
@@ -25,8 +27,9 @@ AttentionShape f32_shape(const fathom::Attention& op, std::int64_t sequences, st
   shape.d_qk = op.qk_dim;
   shape.d_v = op.v_dim;
   shape.causal = op.mask.kind == MaskKind::kCausal;
-  shape.window = op.mask.window;
-  shape.chunk = op.mask.chunk;
+  shape.window = shape.causal ? op.mask.window : 0;
+  shape.chunk = shape.causal ? op.mask.chunk : 0;
+  shape.scale = static_cast<float>(attention_scale(op));
   // Without window and chunk the order of rows alone decides what is visible.
   if (op.mask.window > 0 || op.mask.chunk > 0) shape.q_positions = shape.kv_positions = positions;
   return shape;
@@ -39,7 +42,7 @@ AttentionInputs bf16_inputs(const fathom::Attention& op, std::int64_t sequences,
   in.heads = static_cast<int>(op.heads);
   in.kv_heads = static_cast<int>(op.kv_heads);
   in.head_dim = static_cast<int>(op.qk_dim);
-  in.scale = 1.0f / std::sqrt(static_cast<float>(op.qk_dim));
+  in.scale = static_cast<float>(attention_scale(op));
   in.window = op.mask.window;
   in.positions = op.mask.window > 0 ? positions : nullptr;
   in.q = qkv;
@@ -53,58 +56,50 @@ AttentionInputs bf16_inputs(const fathom::Attention& op, std::int64_t sequences,
 
 std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
 
-// Pairs that a mask leaves of one sequence's selected rows; counted, because a window acts on original positions.
-u128 count_pairs(const Mask& mask, const std::int32_t* positions, std::int64_t rows) {
-  u128 pairs = 0;
-  std::int64_t first = 0;
-  for (std::int64_t b = 0; b < rows; ++b) {
-    while (mask.window > 0 && positions[b] - positions[first] >= mask.window) ++first;
-    while (mask.chunk > 0 && positions[b] / mask.chunk != positions[first] / mask.chunk) ++first;
-    pairs += static_cast<u128>(b - first + 1);
-  }
-  return pairs;
+// Whether the kernels that read one [q | k | v] buffer in the compute type do it; else general_attention with views and conversions.
+bool plain(const fathom::Attention& op) {
+  if (op.apart || op.shared_kv) return false;
+  if (op.act == DType::kF32) return true;
+  return op.qk_dim == op.v_dim && op.mask.kind == MaskKind::kCausal && op.mask.chunk == 0;
 }
 
-// Corrects the executed pairs where a window or chunks act on the positions of selected rows.
-void note_pairs(const fathom::Attention& op, const std::int32_t* positions, const Selection* selection, Executed& executed) {
-  if (op.mask.kind == MaskKind::kFull || (op.mask.window <= 0 && op.mask.chunk <= 0)) return;
-  executed.pairs = 0;
+// Pairs and keys of a plain core: they depend on the positions where a window or chunks act.
+void note_extent(const fathom::Attention& op, const std::int32_t* positions, const Selection* selection, Executed& executed) {
+  AttentionExtent sum;
   std::int64_t at = 0;
   for (std::int64_t b = 0; b < op.sequences; ++b) {
     const std::int64_t rows = selection ? selection->per_sequence[static_cast<size_t>(b)] : queries_of(op);
-    executed.pairs += count_pairs(op.mask, positions + at, rows);
+    const AttentionExtent own = attention_extent(op.mask, {positions + at, static_cast<size_t>(rows)}, {positions + at, static_cast<size_t>(rows)});
+    sum.pairs += own.pairs, sum.keys += own.keys;
     at += rows;
   }
+  executed.pairs = sum.pairs;
+  executed.keys = sum.keys;
 }
 
 }  // namespace
 
 Support attention_supported(const fathom::Attention& op) {
-  if (op.apart) return {false, "attention with keys of other rows than the queries' has no CPU kernel yet"};
-  if (op.sinks) return {false, "attention sinks have no CPU kernel yet"};
-  if (op.cached) return cached_attention_supported(op);
-  if (op.shared_kv) return {false, "absorbed latent attention has no CPU kernel yet"};
-  if (op.act == DType::kBF16) {
-    if (op.qk_dim != op.v_dim) return {false, "bf16 attention needs equal key and value head sizes"};
-    if (op.mask.kind != MaskKind::kCausal || op.mask.chunk > 0) return {false, "bf16 attention is causal, without chunks"};
-  } else if (op.act != DType::kF32) {
-    return {false, "attention runs in f32 or bf16"};
-  }
-  return {};
+  const auto known = [](DType type) { return type == DType::kF32 || type == DType::kBF16; };
+  if (!known(op.act) || !known(op.kv)) return {false, "attention runs in f32 or bf16, with a cache of f32 or bf16"};
+  return op.cached ? cached_attention_supported(op) : Support{};
 }
 
-std::int64_t attention_scratch(const fathom::Attention& op, int threads) {
+std::int64_t attention_scratch(const fathom::Attention& op, std::int64_t key_rows, int threads) {
   if (!attention_supported(op).ok) return 0;
-  if (op.cached) return cached_attention_scratch(op, threads);
+  if (op.cached) return cached_attention_scratch(op, key_rows, threads);
+  if (!plain(op)) return general_attention_scratch(op, key_rows, threads);
+  const std::int64_t lse = op.sinks && !op.lse ? 4 * op.rows.count * op.heads + 64 : 0;
   if (op.act == DType::kF32) {
     const auto bytes = attention_f32_scratch_bytes(f32_shape(op, op.sequences, queries_of(op), nullptr), threads);
-    return static_cast<std::int64_t>(bytes);
+    return lse + static_cast<std::int64_t>(bytes);
   }
-  return attention_forward_scratch_bytes(bf16_inputs(op, op.sequences, queries_of(op), nullptr, nullptr), threads);
+  return lse + attention_forward_scratch_bytes(bf16_inputs(op, op.sequences, queries_of(op), nullptr, nullptr), threads);
 }
 
-std::int64_t attention_backward_scratch(const fathom::Attention& op, int threads) {
+std::int64_t attention_backward_scratch(const fathom::Attention& op, std::int64_t key_rows, int threads) {
   if (!attention_supported(op).ok) return 0;
+  if (!plain(op)) return general_attention_backward_scratch(op, key_rows, threads);
   if (op.act == DType::kF32) {
     const auto bytes = attention_f32_backward_scratch_bytes(f32_shape(op, op.sequences, queries_of(op), nullptr), threads);
     return static_cast<std::int64_t>(bytes);
@@ -114,10 +109,15 @@ std::int64_t attention_backward_scratch(const fathom::Attention& op, int threads
 
 void run_attention(const fathom::Attention& op, const BoundOp& bound, const Selection* selection, Executed& executed, void* scratch, int threads) {
   if (op.cached) return run_cached_attention(op, bound, selection, executed, scratch, threads);
+  if (!plain(op)) return run_general_attention(op, bound, selection, executed, scratch, threads);
   const std::int32_t* positions = bound.in[1].as<std::int32_t>();
   const std::int64_t stride = qkv_stride(op);
   const std::int64_t out_stride = op.heads * op.v_dim;
   float* lse = op.lse ? bound.out[1].as<float>() : nullptr;
+  if (op.sinks && !lse) {  // the sink joins the sum that the kernel leaves
+    lse = static_cast<float*>(scratch);
+    scratch = static_cast<std::byte*>(scratch) + (4 * op.rows.count * op.heads + 63) / 64 * 64;
+  }
   // Ragged selections run sequence by sequence; equal ones in one call.
   const std::int64_t calls = selection ? op.sequences : 1;
   std::int64_t begin = 0;
@@ -136,17 +136,26 @@ void run_attention(const fathom::Attention& op, const BoundOp& bound, const Sele
     }
     begin += rows * sequences;
   }
-  note_pairs(op, positions, selection, executed);
+  if (op.sinks) add_sinks(op, bound.in.back(), begin, bound.out[0].data, lse, threads);
+  note_extent(op, positions, selection, executed);
 }
 
-void run_attention_backward(const fathom::Attention& op, const BoundOp& bound, Executed& executed, void* scratch, int threads) {
+void run_attention_backward(const fathom::AttentionBackward& backward, const BoundOp& bound, Executed& executed, void* scratch, int threads) {
+  const fathom::Attention& op = backward.forward;
+  const size_t last = op.apart ? 2 : 1;
+  // With a sink in lse and o the gradients of queries, keys and values are those of the plain formula; the sink's own stands beside them.
+  if (op.sinks && bound.out.size() > last) {
+    const std::int64_t rows = bound.in[0].rows;
+    sink_gradient(op, bound.in.back(), rows, bound.in[2].data, bound.in[3].as<float>(), bound.in[4].data, backward.accumulate_weights, bound.out[last]);
+  }
+  if (!plain(op)) return run_general_attention_backward(op, bound, executed, scratch, threads);
   const std::int32_t* positions = bound.in[1].as<std::int32_t>();
   const std::int64_t stride = qkv_stride(op);
   const std::int64_t out_stride = op.heads * op.v_dim;
   const std::int64_t k_at = op.heads * op.qk_dim;
   const std::int64_t v_at = k_at + op.kv_heads * op.qk_dim;
   const float* lse = bound.in[3].as<float>();
-  note_pairs(op, positions, nullptr, executed);
+  note_extent(op, positions, nullptr, executed);
   if (op.act == DType::kF32) {
     const float* qkv = bound.in[0].as<float>();
     float* d = bound.out[0].as<float>();
@@ -167,6 +176,7 @@ void run_attention_backward(const fathom::Attention& op, const BoundOp& bound, E
 
 std::string attention_implementation(const fathom::Attention& op) {
   if (op.cached) return cached_attention_implementation(op);
+  if (!plain(op) && op.act != DType::kF32) return "flash f32 on widened rows (" + std::string(isa_name(std::min(isa(), Isa::kAvx512))) + ")";
   const std::string isa_text(isa_name(isa()));
   return op.act == DType::kF32 ? "flash f32 (" + (isa() == Isa::kAmx ? std::string("avx512") : isa_text) + ")" : "flash bf16 (" + isa_text + ")";
 }

@@ -51,8 +51,11 @@ void run_op(const fathom::LatentHeadsBackward& op, const OpCall& call);
 void run_op(const fathom::GradientNorm& op, const OpCall& call);
 void run_op(const fathom::AdamW& op, const OpCall& call);
 
+std::int64_t column_norm_scratch(const fathom::RmsNorm& op);  // backward of a norm in place (execute_norms.cpp)
+
 // Scratch of the expert ops (execute_experts.cpp).
 std::int64_t expert_select_scratch(const fathom::ExpertSelect& op);
+std::int64_t expert_combine_backward_scratch(const fathom::ExpertCombine& op);
 std::int64_t expert_slots_scratch(std::int64_t tokens, std::int64_t picks);
 
 }  // namespace fathom::cpu

@@ -7,7 +7,6 @@
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/embedding.hpp"
 #include "kernels/cpu/execute.hpp"
-#include "kernels/cpu/norm.hpp"
 #include "kernels/cpu/optimizer.hpp"
 #include "kernels/cpu/router.hpp"
 #include "kernels/cpu/rows.hpp"
@@ -18,40 +17,8 @@ namespace fathom::cpu {
 ActivationKind kernel_activation(fathom::ActivationKind kind);
 Gate kernel_gate(const fathom::Gate& gate);
 
-namespace {
-
-NormGradients norm_targets(const OpCall& call, bool accumulate, bool accumulate_weights, bool bias) {
-  NormGradients out;
-  out.dx = call.out(0).data;
-  out.accumulate_dx = accumulate;
-  if (call.bound.out.size() > 1) {
-    out.dgain = call.out(1).data;
-    out.grad_type = call.out(1).dtype;
-  }
-  if (bias && call.bound.out.size() > 2) out.dbias = call.out(2).data;
-  out.accumulate_parameters = accumulate_weights;
-  return out;
-}
-
-}  // namespace
-
-void run_op(const fathom::RmsNormBackward& op, const OpCall& call) {
-  const fathom::RmsNorm& f = op.forward;
-  const Norm norm{f.act, call.rows() * f.groups, f.width, static_cast<float>(call.execution.bind_options().norm_epsilon)};
-  rmsnorm_backward(norm, call.in(0).data, call.in(1).data, call.in(2).as<float>(), call.in(3).data,
-                   norm_targets(call, op.accumulate, op.accumulate_weights, false), reinterpret_cast<float*>(call.scratch), call.threads);
-}
-
-void run_op(const fathom::LayerNormBackward& op, const OpCall& call) {
-  const fathom::LayerNorm& f = op.forward;
-  const Norm norm{f.act, call.rows(), f.width, static_cast<float>(call.execution.bind_options().norm_epsilon)};
-  const float* mean = call.in(2).as<float>();
-  layernorm_backward(norm, call.in(0).data, call.in(1).data, mean, mean + f.rows.count, call.in(3).data,
-                     norm_targets(call, op.accumulate, op.accumulate_weights, f.bias), reinterpret_cast<float*>(call.scratch), call.threads);
-}
-
 void run_op(const fathom::AttentionBackward& op, const OpCall& call) {
-  run_attention_backward(op.forward, call.bound, call.executed, call.scratch, call.threads);
+  run_attention_backward(op, call.bound, call.executed, call.scratch, call.threads);
 }
 
 void run_op(const fathom::ActivationBackward& op, const OpCall& call) {
@@ -68,18 +35,24 @@ void run_op(const fathom::ActivationBackward& op, const OpCall& call) {
 void run_op(const fathom::ScatterAddBackward& op, const OpCall& call) {
   const fathom::ScatterAddRows& f = op.forward;
   const std::int64_t n = call.rows();
-  if (f.gate.kind == fathom::GateKind::kNone) {  // df = dy[indices]; no score, no score gradient
-    gather_rows({f.act, n, f.width}, call.in(0).data, call.in(2).as<std::int32_t>(), call.out(0).data, call.threads);
-    return;
-  }
-  float* gate = reinterpret_cast<float*>(call.scratch);
-  float* derivative = gate + n;
-  float* compact = derivative + n;
+  const bool gated = f.gate.kind != fathom::GateKind::kNone;
   const std::int32_t* indices = call.in(2).as<std::int32_t>();
-  gate_values(kernel_gate(f.gate), call.in(3).as<float>(), indices, n, gate, derivative);
-  scatter_add_rows_backward({f.act, n, f.width}, call.in(0).data, call.in(1).data, gate, derivative, indices, call.out(0).data, compact, call.threads);
-  float* dscores = call.out(1).as<float>();
-  for (std::int64_t i = 0; i < n; ++i) dscores[indices[i]] = (op.accumulate ? dscores[indices[i]] : 0.0f) + compact[i];
+  if (gated) {
+    float* gate = reinterpret_cast<float*>(call.scratch);
+    float* derivative = gate + n;
+    float* compact = derivative + n;
+    gate_values(kernel_gate(f.gate), call.in(3).as<float>(), indices, n, gate, derivative);
+    scatter_add_rows_backward({f.act, n, f.width}, call.in(0).data, call.in(1).data, gate, derivative, indices, call.out(0).data, compact, call.threads);
+    float* dscores = call.out(1).as<float>();
+    for (std::int64_t i = 0; i < n; ++i) dscores[indices[i]] = (op.accumulate ? dscores[indices[i]] : 0.0f) + compact[i];
+  } else {  // df = dy[indices]; no score, no score gradient
+    gather_rows({f.act, n, f.width}, call.in(0).data, indices, call.out(0).data, call.threads);
+  }
+  if (!f.replace) return;
+  // The identity path of these rows runs through the block.
+  const std::int64_t bytes = f.width * dtype_bytes(f.act);
+  std::byte* dy = call.out(gated ? 2 : 1).data;
+  for (std::int64_t i = 0; i < n; ++i) std::memset(dy + indices[i] * bytes, 0, static_cast<size_t>(bytes));
 }
 
 void run_op(const fathom::GatherBackward& op, const OpCall& call) {
@@ -147,8 +120,6 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
   else
     router_input_gradient(f.act, compact, call.in(2).data, indices, dx.data, selected, f.width, call.threads);
 }
-
-void run_op(const fathom::LatentHeadsBackward&, const OpCall&) { throw_internal("latent attention has no CPU kernel"); }
 
 void run_op(const fathom::EmbeddingBackward& op, const OpCall& call) {
   const fathom::Embedding& f = op.forward;

@@ -3,37 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/execute.hpp"
 #include "kernels/cpu/moe.hpp"
+#include "kernels/cpu/pieces.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/rows.hpp"
 #include "lib/error.hpp"
 
 namespace fathom::cpu {
 namespace {
 
-// Takes consecutive 64-byte aligned pieces of the scratch; with a null base it only counts.
-class Pieces {
- public:
-  explicit Pieces(std::byte* base) : base_(base) {}
-  template <class T>
-  T* take(std::int64_t count) {
-    T* piece = reinterpret_cast<T*>(base_ + bytes_);
-    bytes_ += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
-    return piece;
-  }
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* base_;
-  std::int64_t bytes_ = 0;
-};
-
 // Everything of one routing decision, per token.
 struct Routed {
   float* probabilities;
+  float* correction;
   std::int32_t* ids;
   float* weights;
   float* dweights;
@@ -46,6 +33,7 @@ struct Routed {
     Pieces pieces(base);
     const std::int64_t tokens = op.rows.count, picked = tokens * op.picks;
     probabilities = pieces.take<float>(tokens * (op.experts + op.noops));
+    correction = pieces.take<float>(op.experts + op.noops);
     ids = pieces.take<std::int32_t>(picked);
     weights = pieces.take<float>(picked);
     dweights = pieces.take<float>(picked);
@@ -56,8 +44,10 @@ struct Routed {
   }
 };
 
-MoeRouting routing_of(const fathom::ExpertSelect& op, const OpCall& call) {
+// `correction`: one per real expert, null without.
+MoeRouting routing_of(const fathom::ExpertSelect& op, const OpCall& call, const float* correction) {
   MoeRouting routing;
+  routing.correction = correction;
   routing.tokens = call.rows();
   routing.experts = op.experts + op.noops;
   routing.top_k = op.picks;
@@ -65,12 +55,21 @@ MoeRouting routing_of(const fathom::ExpertSelect& op, const OpCall& call) {
   return routing;
 }
 
+// The correction of every output, 0 for no-op experts: operand `i`, where there is one.
+const float* correction_of(const fathom::ExpertSelect& op, const OpCall& call, size_t i, const Routed& routed) {
+  if (!op.correction) return nullptr;
+  const OperandView& view = call.in(i);
+  std::fill_n(routed.correction, op.experts + op.noops, 0.0f);
+  for (std::int64_t e = 0; e < op.experts; ++e) routed.correction[e] = view.dtype == DType::kF32 ? view.as<float>()[e] : static_cast<float>(view.as<bf16>()[e]);
+  return routed.correction;
+}
+
 // Routes and dispatches; returns the number of rows.
-std::int64_t route(const fathom::ExpertSelect& op, const OpCall& call, const float* logits, const Routed& routed) {
-  const std::int64_t nan = moe_route(routing_of(op, call), logits, routed.probabilities, routed.ids, routed.weights, call.threads);
+std::int64_t route(const fathom::ExpertSelect& op, const OpCall& call, const float* logits, const float* correction, const Routed& routed) {
+  const std::int64_t nan = moe_route(routing_of(op, call, correction), logits, routed.probabilities, routed.ids, routed.weights, call.threads);
   if (nan >= 0)
     throw_input(fmt::format("an expert logit of token {} is not a number", nan), {"", 0, call.execution.workload().path(call.bound.op)}, "the activations overflowed or the weights are not finite");
-  return moe_dispatch({call.rows(), op.picks, op.experts, -1}, routed.ids, routed.offsets, routed.rows, routed.slots);
+  return moe_dispatch({call.rows(), op.picks, op.experts, op.capacity > 0 ? op.capacity : -1}, routed.ids, routed.offsets, routed.rows, routed.slots);
 }
 
 // Rows that a permutation assigns: those before the first -1.
@@ -90,6 +89,20 @@ struct Slots {
     slots = pieces.take<std::int32_t>(tokens * picks);
     weights = pieces.take<float>(tokens * picks);
     used = pieces.take<std::int32_t>(tokens);
+    bytes = pieces.bytes();
+  }
+};
+
+struct GateScratch {
+  float *value, *slope, *dlogit;
+  std::int32_t* rows;
+  std::int64_t bytes;
+  GateScratch(std::int64_t tokens, std::byte* base) {
+    Pieces pieces(base);
+    value = pieces.take<float>(tokens);
+    slope = pieces.take<float>(tokens);
+    dlogit = pieces.take<float>(tokens);
+    rows = pieces.take<std::int32_t>(tokens);
     bytes = pieces.bytes();
   }
 };
@@ -114,11 +127,14 @@ Slots slots_of(const OperandView& permutation, const float* weights, std::int64_
 std::int64_t expert_select_scratch(const fathom::ExpertSelect& op) {
   return Routed(op, nullptr).bytes + 4 * op.rows.count * (op.experts + op.noops);  // and f32 gradients of narrow logits
 }
+std::int64_t expert_combine_backward_scratch(const fathom::ExpertCombine& op) {
+  return std::max(4 * op.rows.count, op.shared_gate ? GateScratch(op.tokens, nullptr).bytes : 0);
+}
 std::int64_t expert_slots_scratch(std::int64_t tokens, std::int64_t picks) { return Slots(tokens, picks, nullptr).bytes; }
 
 void run_op(const fathom::ExpertSelect& op, const OpCall& call) {
   const Routed routed(op, call.scratch);
-  const std::int64_t rows = route(op, call, call.in(0).as<float>(), routed);
+  const std::int64_t rows = route(op, call, call.in(0).as<float>(), correction_of(op, call, 1, routed), routed);
   std::int32_t* permutation = call.out(0).as<std::int32_t>();
   float* weights = call.out(1).as<float>();
   std::copy_n(routed.rows, rows, permutation);
@@ -134,10 +150,11 @@ void run_op(const fathom::ExpertSelectBackward& op, const OpCall& call) {
   // The routing is repeated from the saved logits: the same decision, bit for bit, and cheaper than keeping probabilities.
   const fathom::ExpertSelect& f = op.forward;
   const Routed routed(f, call.scratch);
-  route(f, call, call.in(0).as<float>(), routed);
+  const float* correction = correction_of(f, call, 4, routed);
+  route(f, call, call.in(0).as<float>(), correction, routed);
   const float* dweights = call.in(3).as<float>();
   for (std::int64_t i = 0; i < call.rows() * f.picks; ++i) routed.dweights[i] = routed.slots[i] >= 0 ? dweights[routed.slots[i]] : 0.0f;
-  const MoeRouting routing = routing_of(f, call);
+  const MoeRouting routing = routing_of(f, call, correction);
   const OperandView& out = call.out(0);
   const bool narrow = out.dtype != DType::kF32;
   float* dlogits = narrow ? reinterpret_cast<float*>(call.scratch + routed.bytes) : out.as<float>();
@@ -161,7 +178,14 @@ void run_op(const fathom::ExpertCombine& op, const OpCall& call) {
   call.executed.rows = assigned_rows(call.in(1));
   const std::int64_t picks = call.execution.picks_of(call.in(1).at.tensor);
   const Slots slots = slots_of(call.in(1), call.in(2).as<float>(), op.tokens, picks, call.scratch);
-  if (op.shared && call.in(3).data != call.out(0).data)
+  if (op.shared_gate) {
+    const std::int64_t bytes = op.width * dtype_bytes(op.act);
+    const float* gate = call.in(4).as<float>();
+    over_ranges(op.tokens, call.threads, 2 * bytes, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t)
+        scaled_copy(op.act, call.in(3).data + t * bytes, 1.0f / (1.0f + std::exp(-gate[t])), call.out(0).data + t * bytes, op.width, 1);
+    });
+  } else if (op.shared && call.in(3).data != call.out(0).data)
     std::memcpy(call.out(0).data, call.in(3).data, static_cast<size_t>(op.tokens * op.width * dtype_bytes(op.act)));
   moe_combine({op.act, op.tokens, picks, op.width}, call.in(0).data, slots.slots, slots.weights, call.out(0).data, op.shared, call.threads);
 }
@@ -174,6 +198,18 @@ void run_op(const fathom::ExpertCombineBackward& op, const OpCall& call) {
   scatter_add_rows_backward({f.act, rows, f.width}, call.in(0).data, call.in(1).data, call.in(3).as<float>(), ones, call.in(2).as<std::int32_t>(),
                             call.out(0).data, call.out(1).as<float>(), call.threads);
   std::fill(call.out(1).as<float>() + rows, call.out(1).as<float>() + call.out(1).rows, 0.0f);
+  if (!f.shared_gate) return;
+  // dshared = sigma(gate) dy, dgate = sigma' <dy, shared>: the scatter's backward with every row in its place.
+  const GateScratch gate(f.tokens, call.scratch);
+  for (std::int64_t t = 0; t < f.tokens; ++t) {
+    const float sigma = 1.0f / (1.0f + std::exp(-call.in(5).as<float>()[t]));
+    gate.value[t] = sigma;
+    gate.slope[t] = sigma * (1.0f - sigma);
+    gate.rows[t] = static_cast<std::int32_t>(t);
+  }
+  scatter_add_rows_backward({f.act, f.tokens, f.width}, call.in(0).data, call.in(4).data, gate.value, gate.slope, gate.rows, call.out(2).data, gate.dlogit,
+                            call.threads);
+  store_values({gate.dlogit, static_cast<size_t>(f.tokens)}, call.out(3).dtype, call.out(3).data);
 }
 
 }  // namespace fathom::cpu

@@ -11,7 +11,7 @@
 #include "kernels/cpu/embedding.hpp"
 #include "kernels/cpu/execute.hpp"
 #include "kernels/cpu/kv_cache.hpp"
-#include "kernels/cpu/norm.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/rope.hpp"
 #include "kernels/cpu/router.hpp"
 #include "kernels/cpu/rows.hpp"
@@ -50,19 +50,6 @@ void run_op(const fathom::Embedding& op, const OpCall& call) {
             learned ? call.in(2).as<std::int32_t>() : nullptr, call.out(0).data, call.threads);
 }
 
-void run_op(const fathom::RmsNorm& op, const OpCall& call) {
-  const Norm norm{op.act, call.rows() * op.groups, op.width, static_cast<float>(call.execution.bind_options().norm_epsilon)};
-  rmsnorm(norm, call.in(0).data, call.in(1).data, call.out(0).data, op.stats ? call.out(1).as<float>() : nullptr, call.threads);
-}
-
-void run_op(const fathom::LayerNorm& op, const OpCall& call) {
-  const Norm norm{op.act, call.rows(), op.width, static_cast<float>(call.execution.bind_options().norm_epsilon)};
-  // Statistics lie as [2, rows]: all means, then all inverse deviations.
-  float* mean = op.stats ? call.out(1).as<float>() : nullptr;
-  layernorm(norm, call.in(0).data, call.in(1).data, op.bias ? call.in(2).data : nullptr, call.out(0).data, mean,
-            mean ? mean + op.rows.count : nullptr, call.threads);
-}
-
 void run_op(const fathom::Rope& op, const OpCall& call) {
   Rope shape;
   shape.type = op.act;
@@ -72,7 +59,7 @@ void run_op(const fathom::Rope& op, const OpCall& call) {
   shape.head_dim = op.head_dim;
   shape.rotary_dim = op.width;
   shape.table_positions = call.execution.rope_positions();
-  rope(shape, call.out(0).data, call.in(1).as<std::int32_t>(), call.execution.rope_table(op.base, op.width), op.inverse, call.threads);
+  rope(shape, call.out(0).data + op.offset * dtype_bytes(op.act), call.in(1).as<std::int32_t>(), call.execution.rope_table(op.base, op.width), op.inverse, call.threads);
 }
 
 void run_op(const fathom::Attention& op, const OpCall& call) {
@@ -87,7 +74,9 @@ void run_op(const fathom::KvAppend& op, const OpCall& call) {
   append.rows = call.rows();
   append.stride = call.in(0).cols;
   append.offset = call.in(0).cols - op.width;  // keys and values stand behind the queries
-  append.indices = call.bound.in.size() > 1 ? call.in(1).as<std::int32_t>() : nullptr;
+  const size_t rest = call.bound.in.size() - (op.positions ? 1 : 0);
+  append.indices = rest > 1 ? call.in(1).as<std::int32_t>() : nullptr;
+  if (op.positions) append.positions = call.in(rest).as<std::int32_t>(), append.kept = call.out(2).as<std::int32_t>();
   append.queries = call.execution.workload().stream().queries;
   append.rows_per_sequence = op.rows.count / sequences;
   append.cache = call.out(0).data;
@@ -161,6 +150,15 @@ void run_op(const fathom::Select& op, const OpCall& call) {
   for (std::int64_t b = 0; b < op.sequences; ++b) counts[b] = static_cast<std::int32_t>(selection.per_sequence[static_cast<size_t>(b)]);
   for (std::int64_t i = 0; i < selection.total; ++i) original[i] = positions[indices[i]];
   call.executed.rows = selection.total;
+  if (!op.rest) return;
+  std::int32_t* rest = call.out(3).as<std::int32_t>();
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < op.sequences * op.length; ++i) {
+    if (next < selection.total && indices[next] == i)
+      ++next;
+    else
+      *rest++ = static_cast<std::int32_t>(i);
+  }
 }
 
 void run_op(const fathom::GatherRows& op, const OpCall& call) {
@@ -179,10 +177,16 @@ void run_op(const fathom::ScatterAddRows& op, const OpCall& call) {
     gate = reinterpret_cast<float*>(call.scratch);
     gate_values(kernel_gate(op.gate), call.in(3).as<float>(), indices, call.rows(), gate, nullptr);
   }
+  if (op.replace) {
+    const std::int64_t bytes = op.width * dtype_bytes(op.act);
+    over_ranges(call.rows(), call.threads, 2 * bytes, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        scaled_copy(op.act, call.in(1).data + i * bytes, gate ? gate[i] : 1.0f, call.out(0).data + indices[i] * bytes, op.width, 1);
+    });
+    return;
+  }
   scatter_add_rows({op.act, call.rows(), op.width}, call.in(1).data, gate, indices, call.out(0).data, call.threads);
 }
-
-void run_op(const fathom::LatentHeads&, const OpCall&) { throw_internal("latent attention has no CPU kernel"); }
 
 void run_op(const fathom::CrossEntropy& op, const OpCall& call) {
   const CrossEntropy shape{op.act, call.rows(), op.vocab, call.in(0).cols};

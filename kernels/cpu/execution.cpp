@@ -31,7 +31,7 @@ CpuExecution::CpuExecution(Prepared prepared, const BindOptions& options)
   }
   std::int64_t widest_bias = 0;
   for (const Op& op : workload().ops())
-    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec); gemm && gemm->bias) widest_bias = std::max(widest_bias, gemm->out * gemm->experts);
+    if (const auto* gemm = std::get_if<fathom::Gemm>(&op.spec); gemm && gemm->bias) widest_bias = std::max(widest_bias, gemm->out * gemm->experts * gemm->batch);
   bias_.resize(static_cast<size_t>(widest_bias));
   grouped_flops_.resize(static_cast<size_t>(instance_count()));
   fill();
@@ -101,6 +101,18 @@ void CpuExecution::run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::i
   gemv(call, prepared_.threads);
 }
 
+void CpuExecution::run_parts(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
+  PartGemm::Call call;
+  call.rows = rows;
+  call.first = bound.in[0].data;
+  call.second = bound.in[1].data;
+  call.result = bound.out[0].data;
+  call.bias = op.role == GemmRole::kForward && op.bias ? bias_of(bound.in[2], op.out * op.batch) : nullptr;
+  if (op.role == GemmRole::kWeightGradient && bound.out.size() > 1) call.db = bound.out[1].data, call.db_type = bound.out[1].dtype;
+  call.scratch = scratch();
+  prepared_.gemms[static_cast<size_t>(bound.op)].parts->run(call);
+}
+
 void CpuExecution::run_grouped(int instance, const BoundOp& bound, const fathom::Gemm& op, Executed& executed) {
   const bool with_bias = op.role == GemmRole::kForward && op.bias;
   GroupedGemm::Call call;
@@ -131,6 +143,7 @@ void CpuExecution::run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::i
   // Nobody took this block: its weights are not touched.
   if (rows == 0 && op.role != GemmRole::kWeightGradient) return;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(bound.op)];
+  if (binding.parts) return run_parts(bound, op, rows);
   if (rows <= binding.gemv_rows) return run_gemv(bound, op, rows);
   const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(rows);
   switch (op.role) {
@@ -174,6 +187,7 @@ Flops CpuExecution::padded_flops(int instance) const {
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(b.op)];
   if (binding.grouped) return Flops(static_cast<u128>(grouped_flops_[static_cast<size_t>(instance)]));
   const std::int64_t rows = executed(instance).rows;
+  if (binding.parts) return Flops(static_cast<u128>(binding.parts->executed_flops(rows)));
   if (rows <= binding.gemv_rows || rows == 0) return ProgramExecution::padded_flops(instance);
   const GemmPlan& plan = binding.plan ? *binding.plan : binding.cache->plan(rows);
   return Flops(static_cast<u128>(plan.executed_flops()));
@@ -183,6 +197,7 @@ std::string CpuExecution::implementation(int op) const {
   const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
   const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(op)];
   if (binding.grouped) return binding.grouped->impl();
+  if (binding.parts) return binding.parts->impl();
   const std::string gemv_text = fmt::format("gemv {}", isa_name(std::min(isa(), Isa::kAvx512)));
   if (binding.gemv_rows >= 0 && !binding.plan && !binding.cache) return gemv_text;
   if (binding.gemv_rows >= 0) return fmt::format("{} up to {} rows, then {}", gemv_text, binding.gemv_rows, binding.cache->plan(binding.gemv_rows + 1).impl());

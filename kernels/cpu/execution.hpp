@@ -11,6 +11,7 @@
 #include "kernels/cpu/grouped_gemm.hpp"
 #include "kernels/cpu/kv_cache.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/part_gemm.hpp"
 #include "kernels/cpu/references.hpp"
 #include "kernels/program.hpp"
 
@@ -25,9 +26,13 @@ struct GemmBinding {
   std::optional<GemmPlan> plan;    // fixed rows
   std::optional<GemmCache> cache;  // rows known at run time
   std::optional<GroupedGemm> grouped;
+  std::optional<PartGemm> parts;   // columns of wider rows
   std::int64_t gemv_rows = -1;     // -1: never
   WeightLayout layout = WeightLayout::kPlain;
-  std::int64_t scratch_bytes() const { return grouped ? grouped->scratch_bytes() : plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0; }
+  std::int64_t scratch_bytes() const {
+    if (parts) return parts->scratch_bytes();
+    return grouped ? grouped->scratch_bytes() : plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0;
+  }
   // Of one weight set.
   std::int64_t packed_bytes() const {
     if (layout == WeightLayout::kPlain) return 0;
@@ -86,6 +91,7 @@ class CpuExecution : public ProgramExecution {
  private:
   void run_gemm(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
   void run_grouped(int instance, const BoundOp& bound, const fathom::Gemm& op, Executed& executed);
+  void run_parts(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
   void run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows);
   References& references();
   const float* bias_of(const OperandView& bias, std::int64_t count);

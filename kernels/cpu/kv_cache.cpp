@@ -5,9 +5,11 @@
 #include <cstring>
 
 #include "kernels/cpu/attention_f32.hpp"
+#include "kernels/cpu/attention_general.hpp"
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/decode_attention.hpp"
 #include "kernels/cpu/elementwise.hpp"
+#include "kernels/cpu/pieces.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "lib/error.hpp"
 
@@ -47,13 +49,23 @@ void each_element(const KvLayout& layout, const Visit& visit) {
     }
 }
 
-std::int64_t row_width(const fathom::Attention& op) { return op.heads * op.qk_dim + op.kv_heads * (op.qk_dim + op.v_dim); }
+// Elements of one row of the tensor that holds the queries.
+std::int64_t query_stride(const fathom::Attention& op) { return op.heads * op.qk_dim + (op.apart ? 0 : op.kv_heads * (op.qk_dim + op.v_dim)); }
+size_t cache_input(const fathom::Attention& op) { return op.apart ? 4 : 2; }
 std::int64_t group_of(const fathom::Attention& op) { return op.heads / op.kv_heads; }
 std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
-std::int64_t capacity_of(const fathom::Attention& op) { return op.past + queries_of(op); }
+std::int64_t capacity_of(const fathom::Attention& op, std::int64_t cache_rows) { return op.sequences > 0 ? cache_rows / op.sequences : 0; }
 
 bool streams(const fathom::Attention& op) {
-  return queries_of(op) <= 1 && op.act == op.kv && op.qk_dim == op.v_dim && op.mask.chunk == 0;
+  return queries_of(op) <= 1 && op.act == op.kv && op.qk_dim == op.v_dim && op.mask.chunk == 0 && !op.sinks && !op.shared_kv;
+}
+
+// Every token of a routed block keeps keys and values: list places are positions, also for queries that were selected.
+bool all_keys(const fathom::Attention& op, const BoundOp& bound) { return op.apart && bound.in[3].at != bound.in[1].at; }
+
+// [sequence][capacity] original positions of the cached keys; null where the list's places are enough.
+const std::int32_t* kept_positions(const fathom::Attention& op, const BoundOp& bound) {
+  return op.kept_positions ? bound.in[bound.in.size() - (op.sinks ? 2 : 1)].as<std::int32_t>() : nullptr;
 }
 
 std::int64_t first_visible(const Mask& mask, std::int64_t position) {
@@ -63,17 +75,17 @@ std::int64_t first_visible(const Mask& mask, std::int64_t position) {
   return 0;
 }
 
-DecodeAttention decode_call(const fathom::Attention& op) {
+DecodeAttention decode_call(const fathom::Attention& op, std::int64_t capacity) {
   DecodeAttention call;
   call.cache.dtype = op.kv;
   call.cache.kv_heads = static_cast<int>(op.kv_heads);
   call.cache.head_dim = static_cast<int>(op.qk_dim);
-  call.cache.capacity = capacity_of(op);
+  call.cache.capacity = capacity;
   call.heads = static_cast<int>(op.heads);
-  call.scale = 1.0f / std::sqrt(static_cast<float>(op.qk_dim));
+  call.scale = static_cast<float>(attention_scale(op));
   call.rows = op.sequences;
   call.window = op.mask.kind == MaskKind::kFull ? 0 : op.mask.window;
-  call.q_stride = row_width(op);
+  call.q_stride = query_stride(op);
   call.out_stride = op.heads * op.v_dim;
   return call;
 }
@@ -90,24 +102,23 @@ AttentionShape chunk_shape(const fathom::Attention& op, std::int64_t queries, st
   shape.window = shape.causal ? op.mask.window : 0;
   shape.chunk = shape.causal ? op.mask.chunk : 0;
   shape.q_offset = keys - queries;
+  shape.scale = static_cast<float>(attention_scale(op));
   return shape;
 }
 
 // f32 copies of one head's keys and values and of a group's queries and results, where the operands are of another type.
 struct ChunkScratch {
-  float *k = nullptr, *v = nullptr, *q = nullptr, *out = nullptr;
+  float *k = nullptr, *v = nullptr, *q = nullptr, *out = nullptr, *lse = nullptr;
   std::byte* attention = nullptr;
   std::int64_t bytes = 0;
 };
-ChunkScratch chunk_scratch(const fathom::Attention& op, std::byte* base) {
+ChunkScratch chunk_scratch(const fathom::Attention& op, std::int64_t capacity, std::byte* base) {
   ChunkScratch s;
-  const auto take = [&](std::int64_t floats) {
-    float* at = base ? reinterpret_cast<float*>(base + s.bytes) : nullptr;  // null: only the size is asked for
-    s.bytes += (floats * 4 + 63) / 64 * 64;
-    return at;
-  };
-  if (op.kv != DType::kF32) s.k = take(capacity_of(op) * op.qk_dim), s.v = take(capacity_of(op) * op.v_dim);
-  if (op.act != DType::kF32) s.q = take(queries_of(op) * group_of(op) * op.qk_dim), s.out = take(queries_of(op) * group_of(op) * op.v_dim);
+  Pieces pieces(base);
+  if (op.kv != DType::kF32) s.k = pieces.take<float>(capacity * op.qk_dim), s.v = pieces.take<float>(op.shared_kv ? 0 : capacity * op.v_dim);
+  if (op.act != DType::kF32) s.q = pieces.take<float>(queries_of(op) * group_of(op) * op.qk_dim), s.out = pieces.take<float>(queries_of(op) * group_of(op) * op.v_dim);
+  if (op.sinks) s.lse = pieces.take<float>(queries_of(op) * group_of(op));
+  s.bytes = pieces.bytes();
   s.attention = base ? base + s.bytes : nullptr;
   return s;
 }
@@ -119,12 +130,30 @@ void widen(DType type, const std::byte* from, std::int64_t at, float* to, std::i
     bf16_to_f32(reinterpret_cast<const bf16*>(from) + at, to, count, threads);
 }
 
+// The sinks of one group of heads join the sums of its f32 results.
+void add_group_sinks(const fathom::Attention& op, const OperandView& sinks, std::int64_t first_head, std::int64_t rows, View out, const float* lse) {
+  const std::int64_t group = group_of(op);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t g = 0; g < group; ++g) {
+      const float l = lse[i * group + g];
+      const float over = std::isinf(l) ? 0.0f : 1.0f / (1.0f + std::exp(load_one(sinks.dtype, sinks.data, first_head + g) - l));
+      float* o = out.data + i * out.row_stride + g * op.v_dim;
+      for (std::int64_t c = 0; c < op.v_dim; ++c) o[c] *= over;
+    }
+}
+
 // One sequence: n queries from row `row` on, `keys` cached keys.
 void run_chunk(const fathom::Attention& op, const BoundOp& bound, const KvLayout& layout, std::int64_t sequence, std::int64_t row, std::int64_t n,
                std::int64_t keys, std::byte* scratch, int threads) {
-  const ChunkScratch s = chunk_scratch(op, scratch);
-  const std::byte* cache = bound.in[2].data;
-  const std::int64_t group = group_of(op), stride = row_width(op), out_stride = op.heads * op.v_dim;
+  const ChunkScratch s = chunk_scratch(op, layout.capacity, scratch);
+  const std::byte* cache = bound.in[cache_input(op)].data;
+  AttentionShape shape = chunk_shape(op, n, keys);
+  if (all_keys(op, bound)) shape.q_positions = bound.in[1].as<std::int32_t>() + row;
+  if (const std::int32_t* kept = kept_positions(op, bound)) {
+    shape.q_positions = bound.in[1].as<std::int32_t>() + row;
+    shape.kv_positions = kept + sequence * layout.capacity;
+  }
+  const std::int64_t group = group_of(op), stride = query_stride(op), out_stride = op.heads * op.v_dim;
   const std::int64_t q_width = group * op.qk_dim, out_width = group * op.v_dim;
   for (std::int64_t h = 0; h < op.kv_heads; ++h) {
     ConstView k{nullptr, op.qk_dim}, v{nullptr, op.v_dim}, q{nullptr, stride};
@@ -134,9 +163,10 @@ void run_chunk(const fathom::Attention& op, const BoundOp& bound, const KvLayout
       v.data = reinterpret_cast<const float*>(cache) + layout.v_at(sequence, h);
     } else {
       widen(op.kv, cache, layout.k_at(sequence, h), s.k, keys * op.qk_dim, threads);
-      widen(op.kv, cache, layout.v_at(sequence, h), s.v, keys * op.v_dim, threads);
+      if (!op.shared_kv) widen(op.kv, cache, layout.v_at(sequence, h), s.v, keys * op.v_dim, threads);
       k.data = s.k, v.data = s.v;
     }
+    if (op.shared_kv) v = {k.data, op.qk_dim};  // the latent row is both
     if (op.act == DType::kF32) {
       q.data = bound.in[0].as<float>() + row * stride + h * q_width;
       out.data = bound.out[0].as<float>() + row * out_stride + h * out_width;
@@ -145,7 +175,8 @@ void run_chunk(const fathom::Attention& op, const BoundOp& bound, const KvLayout
       q.data = s.q, q.row_stride = q_width;
       out.data = s.out, out.row_stride = out_width;
     }
-    attention_f32(chunk_shape(op, n, keys), q, k, v, out, nullptr, s.attention, threads);
+    attention_f32(shape, q, k, v, out, op.sinks ? s.lse : nullptr, s.attention, threads);
+    if (op.sinks) add_group_sinks(op, bound.in.back(), h * group, n, out, s.lse);
     if (op.act != DType::kF32)
       for (std::int64_t i = 0; i < n; ++i)
         f32_to_bf16(s.out + i * out_width, bound.out[0].as<bf16>() + (row + i) * out_stride + h * out_width, out_width, 1);
@@ -178,6 +209,7 @@ void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
     if (call.counts[b] >= layout.capacity) throw_internal("a KV cache list is full");
     sequence_of[i] = static_cast<std::int32_t>(b);
     slot_of[i] = call.counts[b]++;
+    if (call.kept) call.kept[b * layout.capacity + slot_of[i]] = call.positions[i];
   }
   const auto copy_row = [&](std::int64_t i) {
     std::int64_t from = i * call.stride + call.offset;
@@ -193,29 +225,25 @@ void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
 }
 
 Support cached_attention_supported(const fathom::Attention& op) {
-  if (op.shared_kv) return {false, "absorbed latent attention has no CPU kernel yet"};
-  const auto known = [](DType type) { return type == DType::kF32 || type == DType::kBF16; };
-  if (!known(op.act) || !known(op.kv)) return {false, "attention runs in f32 or bf16, with a cache of f32 or bf16"};
   if (op.lse) return {false, "attention over a cache has no backward pass"};
-  if (op.key_share != Fraction{1, 1} && op.mask.kind == MaskKind::kCausal && (op.mask.window > 0 || op.mask.chunk > 0))
-    return {false, "a window over the ragged cache of a routed block needs the cached positions, which the op list does not keep"};
   return {};
 }
 
-std::int64_t cached_attention_scratch(const fathom::Attention& op, int threads) {
-  if (streams(op)) return 64 + 4 * op.sequences + decode_attention_scratch_bytes(decode_call(op), threads);
-  return chunk_scratch(op, nullptr).bytes +
-         static_cast<std::int64_t>(attention_f32_scratch_bytes(chunk_shape(op, queries_of(op), capacity_of(op)), threads));
+std::int64_t cached_attention_scratch(const fathom::Attention& op, std::int64_t cache_rows, int threads) {
+  const std::int64_t capacity = capacity_of(op, cache_rows);
+  if (streams(op)) return 64 + 4 * op.sequences + decode_attention_scratch_bytes(decode_call(op, capacity), threads);
+  return chunk_scratch(op, capacity, nullptr).bytes +
+         static_cast<std::int64_t>(attention_f32_scratch_bytes(chunk_shape(op, queries_of(op), capacity), threads));
 }
 
 void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, const Selection* selection, Executed& executed, void* scratch, int threads) {
-  const OperandView& cache = bound.in[2];
-  const std::int32_t* counts = bound.in[3].as<std::int32_t>();
-  const KvLayout layout{cache.dtype, op.sequences, cache.rows / std::max<std::int64_t>(1, op.sequences), op.kv_heads, op.qk_dim, op.v_dim};
+  const OperandView& cache = bound.in[cache_input(op)];
+  const std::int32_t* counts = bound.in[cache_input(op) + 1].as<std::int32_t>();
+  const KvLayout layout{cache.dtype, op.sequences, cache.rows / std::max<std::int64_t>(1, op.sequences), op.kv_heads, op.qk_dim, op.shared_kv ? 0 : op.v_dim};
   executed.pairs = 0;
   executed.keys = 0;
   if (streams(op)) {
-    DecodeAttention call = decode_call(op);
+    DecodeAttention call = decode_call(op, layout.capacity);
     call.cache.k = cache.data;
     call.cache.v = cache.data + layout.v_at(0, 0) * dtype_bytes(cache.dtype);
     call.q = bound.in[0].data;
@@ -224,14 +252,21 @@ void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, con
     std::byte* rest = static_cast<std::byte*>(scratch);
     if (selection) {  // one new row per sequence: a selected row's index is its sequence
       call.rows = selection->total;
-      call.slots = bound.in[4].as<std::int32_t>();
+      call.slots = bound.in[cache_input(op) + 2].as<std::int32_t>();
       std::int32_t* own = static_cast<std::int32_t*>(scratch);
       for (std::int64_t r = 0; r < call.rows; ++r) own[r] = counts[call.slots[r]];
       call.counts = own;
       rest += (4 * op.sequences + 63) / 64 * 64;
     }
-    for (std::int64_t r = 0; r < call.rows; ++r)
-      executed.keys += call.counts[r] - (call.window > 0 ? std::max<std::int64_t>(0, call.counts[r] - call.window) : 0);
+    call.positions = kept_positions(op, bound);
+    for (std::int64_t r = 0; r < call.rows; ++r) {
+      std::int64_t hidden = call.window > 0 ? std::max<std::int64_t>(0, call.counts[r] - call.window) : 0;
+      if (call.positions && call.counts[r] > 0) {
+        const std::int32_t* own = call.positions + (call.slots ? call.slots[r] : r) * layout.capacity;
+        hidden = std::upper_bound(own, own + call.counts[r], own[call.counts[r] - 1] - call.window) - own;
+      }
+      executed.keys += call.counts[r] - hidden;
+    }
     executed.pairs = static_cast<u128>(executed.keys);
     decode_attention(call, rest, threads);
     return;
@@ -241,11 +276,22 @@ void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, con
     const std::int64_t n = selection ? selection->per_sequence[static_cast<size_t>(b)] : queries_of(op);
     if (n == 0) continue;
     const std::int64_t keys = counts[b];
-    for (std::int64_t j = 0; j < n; ++j) {
-      const std::int64_t position = keys - n + j;
-      executed.pairs += static_cast<u128>(op.mask.kind == MaskKind::kFull ? keys : position + 1 - first_visible(op.mask, position));
+    if (const std::int32_t* kept = kept_positions(op, bound)) {
+      const AttentionExtent own = attention_extent(op.mask, {bound.in[1].as<std::int32_t>() + row, static_cast<size_t>(n)}, {kept + b * layout.capacity, static_cast<size_t>(keys)});
+      executed.pairs += own.pairs, executed.keys += own.keys;
+      run_chunk(op, bound, layout, b, row, n, keys, static_cast<std::byte*>(scratch), threads);
+      row += n;
+      continue;
     }
-    executed.keys += keys - first_visible(op.mask, keys - n);
+    const std::int32_t* positions = all_keys(op, bound) ? bound.in[1].as<std::int32_t>() + row : nullptr;
+    std::int64_t seen = 0;
+    for (std::int64_t j = 0; j < n; ++j) {
+      const std::int64_t position = positions ? positions[j] : keys - n + j;
+      const std::int64_t first = first_visible(op.mask, position), past = op.mask.kind == MaskKind::kFull ? keys : position + 1;
+      executed.pairs += static_cast<u128>(past - first);
+      executed.keys += std::max<std::int64_t>(0, past - std::max(first, seen));
+      seen = std::max(seen, past);
+    }
     run_chunk(op, bound, layout, b, row, n, keys, static_cast<std::byte*>(scratch), threads);
     row += n;
   }

@@ -48,13 +48,15 @@ struct KvAppendCall {
   std::byte* cache = nullptr;
   std::int32_t* counts = nullptr;
   std::int32_t* slots = nullptr;
+  const std::int32_t* positions = nullptr;  // of the rows, with `kept`: where they are kept [sequence][capacity]
+  std::int32_t* kept = nullptr;
 };
 void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads);
 
 // Attention over the cache: the n new rows of a sequence are the last n of its list. One new row per sequence runs the streaming kernel of
 // decode_attention.hpp; more rows (chunked prefill), mixed types or unequal head sizes run the blocked f32 kernel per sequence and kv head.
 Support cached_attention_supported(const fathom::Attention& op);
-std::int64_t cached_attention_scratch(const fathom::Attention& op, int threads);
+std::int64_t cached_attention_scratch(const fathom::Attention& op, std::int64_t cache_rows, int threads);
 void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, const Selection* selection, Executed& executed, void* scratch, int threads);
 std::string cached_attention_implementation(const fathom::Attention& op);
 

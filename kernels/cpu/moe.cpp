@@ -26,8 +26,8 @@ std::int64_t moe_route(const MoeRouting& routing, const float* logits, float* pr
       } else {
         softmax(logit, p, experts, 1.0f);
       }
-      // The order is that of logits, not of probabilities, so that rounding makes no ties, unless a correction is added to these.
-      const auto key = [&](std::int64_t e) { return routing.correction ? p[e] + routing.correction[e] : logit[e]; };
+      // The order is that of logits, not of probabilities, so that rounding makes no ties, unless a correction is added to sigmoid scores.
+      const auto key = [&](std::int64_t e) { return !routing.correction ? logit[e] : (routing.sigmoid ? p[e] : logit[e]) + routing.correction[e]; };
       float total = 0;
       for (std::int64_t j = 0; j < routing.top_k; ++j) {
         std::int64_t best = -1;  // the next in the order (-key, expert)

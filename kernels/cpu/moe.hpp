@@ -1,8 +1,8 @@
 // Mixture of experts: token-choice routing, the dispatch permutation, and the weighted combine; forward and backward.
 //
 // route:    each token takes the top_k experts of its softmax, or of the logistic function of each logit (ties to the lower expert), with
-//           their probabilities as weights, renormalised to sum 1 over the taken ones if asked. A correction per expert is added to the
-//           probabilities for the choice only (load balancing without a loss).
+//           their probabilities as weights, renormalised to sum 1 over the taken ones if asked. A correction per expert is added for the
+//           choice only, to logits or to sigmoid scores (load balancing without a loss).
 // dispatch: assignments sorted by expert, stable in token order; ids >= experts are no-op experts (integrated MoDE) and get no
 //           slot; with a capacity, an expert's later assignments get none either. slot -1 means "not processed".
 // combine:  y_t (+)= sum_j weight_tj * out[slot_tj].

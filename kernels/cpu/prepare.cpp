@@ -32,6 +32,10 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight
     binding.layout = binding.grouped->packed() ? WeightLayout::kPacked : WeightLayout::kPlain;
     return binding;
   }
+  if (has_parts(op)) {
+    binding.parts.emplace(op, threads);
+    return binding;
+  }
   GemmOptions options;
   options.dtype = op.act;
   options.out = op.result;
@@ -76,13 +80,16 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight
 }
 
 // Workspace bytes of everything but matrix products.
-std::int64_t workspace(const OpSpec& spec, int threads) {
+std::int64_t workspace(const Op& op_of_list, const Workload& workload, int threads) {
+  const auto rows_of_input = [&](size_t i) { return workload.tensors()[static_cast<size_t>(op_of_list.inputs[i].tensor)].rows; };
   return std::visit(
       overloaded{
-          [&](const fathom::RmsNormBackward& op) { return kFloat * norm_workspace_floats(op.forward.rows.count * op.forward.groups, op.forward.width, false); },
+          [&](const fathom::RmsNormBackward& op) {
+            return std::max(column_norm_scratch(op.forward), kFloat * norm_workspace_floats(op.forward.rows.count * op.forward.groups, op.forward.width, false));
+          },
           [&](const fathom::LayerNormBackward& op) { return kFloat * norm_workspace_floats(op.forward.rows.count, op.forward.width, true); },
-          [&](const fathom::Attention& op) { return attention_scratch(op, threads); },
-          [&](const fathom::AttentionBackward& op) { return attention_backward_scratch(op.forward, threads); },
+          [&](const fathom::Attention& op) { return attention_scratch(op, op.cached ? rows_of_input(op.apart ? 4 : 2) : op.apart ? rows_of_input(2) : 0, threads); },
+          [&](const fathom::AttentionBackward& op) { return attention_backward_scratch(op.forward, op.forward.apart ? rows_of_input(5) : 0, threads); },
           [&](const fathom::KvAppend& op) { return 8 * op.rows.count; },
           [&](const fathom::Select& op) { return topk_workspace_bytes(op.length, threads) + kFloat * op.sequences * op.length; },
           [&](const fathom::ScatterAddRows& op) { return 2 * kFloat * op.rows.count; },
@@ -97,52 +104,31 @@ std::int64_t workspace(const OpSpec& spec, int threads) {
           },
           [&](const fathom::ExpertSelect& op) { return expert_select_scratch(op); },
           [&](const fathom::ExpertSelectBackward& op) { return expert_select_scratch(op.forward); },
-          [&](const fathom::ExpertCombineBackward& op) { return kFloat * op.forward.rows.count; },
+          [&](const fathom::ExpertCombineBackward& op) { return expert_combine_backward_scratch(op.forward); },
+          [&](const fathom::LatentHeadsBackward& op) { return kFloat * op.forward.rope_dim; },
           [&](const fathom::EmbeddingBackward& op) { return embedding_workspace_bytes(op.forward.rows.count); },
           [](const auto&) { return std::int64_t{0}; },
       },
-      spec);
+      op_of_list.spec);
 }
 
-// The attention whose keys and values this append stores: it reads the same qkv rows.
-const Op* attention_of(const Workload& workload, const Op& append) {
-  for (const Op& op : workload.ops())
-    if (std::holds_alternative<fathom::Attention>(op.spec) && op.inputs[0].tensor == append.inputs[0].tensor) return &op;
+// The attention whose keys and values this append stores: it reads the cache, or in a prefill the same rows. None where the cache holds
+// latent rows that a product expands.
+const fathom::Attention* attention_of(const Workload& workload, const Op& append) {
+  const TensorId cache = append.outputs[0].tensor, source = append.inputs[0].tensor;
+  for (const Op& op : workload.ops()) {
+    const auto* attention = std::get_if<fathom::Attention>(&op.spec);
+    if (!attention) continue;
+    const size_t rows_at = attention->apart ? 2 : 0;
+    if (attention->cached ? op.inputs[rows_at + 2].tensor == cache : op.inputs[rows_at].tensor == source) return attention;
+  }
   return nullptr;
-}
-
-// Plain norms: whole rows, out of place, one gain.
-Support norm_supported(bool plain) {
-  if (!plain) return {false, "norms on parts of rows, or without a gain, have no CPU kernel yet"};
-  return {};
 }
 
 }  // namespace
 
 Support supported(const OpSpec& spec) {
   return std::visit(overloaded{
-                        [](const fathom::Gemm& op) -> Support {
-                          if (op.batch > 1 || op.in_stride > 0 || op.out_stride > 0) return {false, "products on parts of rows have no CPU kernel yet"};
-                          return {};
-                        },
-                        [](const fathom::RmsNorm& op) -> Support { return norm_supported(op.stride == 0 && op.gains == 1); },
-                        [](const fathom::RmsNormBackward& op) -> Support { return norm_supported(op.forward.stride == 0 && op.forward.gains == 1); },
-                        [](const fathom::LayerNorm& op) -> Support { return norm_supported(op.gain); },
-                        [](const fathom::LayerNormBackward& op) -> Support { return norm_supported(op.forward.gain); },
-                        [](const fathom::Rope& op) -> Support {
-                          if (op.offset > 0) return {false, "rotating the end of a head has no CPU kernel yet"};
-                          return {};
-                        },
-                        [](const fathom::Select& op) -> Support {
-                          if (op.rest) return {false, "bypass adapters have no CPU kernel yet"};
-                          return {};
-                        },
-                        [](const fathom::ScatterAddRows& op) -> Support {
-                          if (op.replace) return {false, "gates on whole rows have no CPU kernel yet"};
-                          return {};
-                        },
-                        [](const fathom::LatentHeads&) -> Support { return {false, "latent attention has no CPU kernel yet"}; },
-                        [](const fathom::LatentHeadsBackward&) -> Support { return {false, "latent attention has no CPU kernel yet"}; },
                         [](const fathom::Attention& op) -> Support { return attention_supported(op); },
                         [](const fathom::AttentionBackward& op) -> Support { return attention_supported(op.forward); },
                         [](const auto&) -> Support { return {}; },
@@ -184,17 +170,16 @@ Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& op
       }
     }
     if (std::holds_alternative<fathom::KvAppend>(op.spec)) {
-      const Op* reader = attention_of(w, op);
-      if (!reader) throw_internal(fmt::format("no attention beside '{}'", w.path(static_cast<int>(i))));
+      const fathom::Attention* reader = attention_of(w, op);
       const Tensor& cache = w.tensors()[static_cast<size_t>(op.outputs[0].tensor)];
       const Tensor& counts = w.tensors()[static_cast<size_t>(op.outputs[1].tensor)];
-      prepared.caches[op.outputs[0].tensor] = kv_layout(std::get<fathom::Attention>(reader->spec), cache, counts.rows);
+      prepared.caches[op.outputs[0].tensor] = reader ? kv_layout(*reader, cache, counts.rows) : KvLayout{cache.dtype, counts.rows, cache.rows / std::max<std::int64_t>(1, counts.rows), 1, cache.cols, 0};
     }
     if (const auto* select = std::get_if<fathom::ExpertSelect>(&op.spec)) {
       prepared.picks[op.outputs[0].tensor] = select->picks;
       prepared.scratch = std::max(prepared.scratch, expert_slots_scratch(select->rows.count, select->picks));  // of combine and dispatch's backward
     }
-    prepared.scratch = std::max(prepared.scratch, workspace(op.spec, prepared.threads));
+    prepared.scratch = std::max(prepared.scratch, workspace(op, w, prepared.threads));
   }
   prepared.scratch += 4096;
   return prepared;

@@ -28,6 +28,7 @@ struct RopeShape {
   std::int64_t heads = 0, head_dim = 0, width = 0;  // width: rotated elements of each head
   double base = 10000.0;
   bool inverse = false;
+  std::int64_t offset = 0;  // first rotated element of a head
 };
 
 // Half-split pairing: element i of a head turns with i + width/2 by position * base^(-2i/width).
@@ -40,8 +41,8 @@ void rope(const RopeShape& s, const std::int32_t* positions, std::int64_t rows, 
       const T cosine = T(std::cos(angle));
       const T sine = T(s.inverse ? -std::sin(angle) : std::sin(angle));
       for (std::int64_t h = 0; h < s.heads; ++h) {
-        T& low = qkv(r, h * s.head_dim + i);
-        T& high = qkv(r, h * s.head_dim + half + i);
+        T& low = qkv(r, h * s.head_dim + s.offset + i);
+        T& high = qkv(r, h * s.head_dim + s.offset + half + i);
         const T a = low, b = high;
         low = a * cosine - b * sine;
         high = a * sine + b * cosine;
@@ -50,15 +51,18 @@ void rope(const RopeShape& s, const std::int32_t* positions, std::int64_t rows, 
   }
 }
 
-// The last `width` elements of each qkv row (keys, then values) go to the end of their sequence's list.
+// The last `width` elements of each qkv row (keys, then values) go to the end of their sequence's list, and their positions with them
+// where positions are kept.
 template <class T>
-void kv_append(const RowsPerSequence& sequences, std::int64_t width, Matrix<T> qkv, Matrix<T> cache, std::int32_t* counts) {
+void kv_append(const RowsPerSequence& sequences, std::int64_t width, Matrix<T> qkv, Matrix<T> cache, std::int32_t* counts, const std::int32_t* positions = nullptr,
+               std::int32_t* kept = nullptr) {
   const std::int64_t room = cache.rows / static_cast<std::int64_t>(sequences.size());
   std::int64_t row = 0;
   for (size_t b = 0; b < sequences.size(); ++b) {
     for (std::int64_t j = 0; j < sequences[b]; ++j, ++row) {
       if (counts[b] >= room) throw_internal("a KV cache list is full");
       const std::int64_t slot = static_cast<std::int64_t>(b) * room + counts[b]++;
+      if (kept) kept[slot] = positions[row];
       for (std::int64_t c = 0; c < width; ++c) cache(slot, c) = qkv(row, qkv.cols - width + c);
     }
   }

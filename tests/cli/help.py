@@ -7,7 +7,7 @@ import subprocess
 from _cli import ARGUMENTS, CliTest, main
 
 # Options that ask for something: without them nothing happens, so they have no default to show.
-ASK = {"--set", "--pareto", "--top", "--sort", "--save", "--table", "--from-table", "--timeline", "--text", "--slots", "--peak", "--params", "--on", "--fail-on", "--gpu"}
+ASK = {"--set", "--pareto", "--top", "--sort", "--save", "--table", "--from-table", "--timeline", "--text", "--corpus", "--slots", "--peak", "--params", "--on", "--fail-on", "--gpu"}
 
 
 def options_in(text):

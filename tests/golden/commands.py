@@ -32,6 +32,7 @@ CASES = {
     "profile_json": ["compare", "mod-tiny", "--profile", "counters", "-o", "json"] + TIMED,
     "profile_require": ["compare", "mod-tiny", "--profile", "require", "--fake-profiler", "subscribe=39"] + TIMED,
     "profile_cpu": ["run", "mod-tiny", "--backend", "cpu", "--profile", "counters"],
+    "check_reference": ["check", "select", "gather_rows", "attention", "--backend", "reference", "--width", "120", "--quiet"],
     "explain_kind": ["explain", "gemm", "--width", "100"],
     "explain_op": ["explain", "attn/core", "llama-3-8b", "--seq", "4096", "--width", "100"],
     "explain_column": ["explain", "realised", "--width", "100"],

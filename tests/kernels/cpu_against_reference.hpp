@@ -13,36 +13,11 @@
 #include "kernels/cpu/backend.hpp"
 #include "kernels/reference/backend.hpp"
 #include "models/builder.hpp"
+#include "tools/check.hpp"
 
 namespace fathom::testing {
 
-inline double relative_difference(const std::vector<float>& got, const std::vector<float>& want) {
-  double top = 0, worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    top = std::max(top, std::abs(static_cast<double>(want[i])));
-    const double difference = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
-    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-  }
-  return worst == 0 ? 0 : worst / std::max(top, 1e-12);
-}
-
 inline const Tensor& tensor_of(const Workload& w, const OperandView& view) { return w.tensors()[static_cast<size_t>(view.at.tensor)]; }
-
-// Rows of output `o` that mean something: a routed or assigned op leaves those behind its executed rows alone.
-inline std::int64_t live_rows(const OpSpec& spec, size_t o, const OperandView& view, const Executed& executed) {
-  const Rows rows = rows_of(spec);
-  if (const auto* select = std::get_if<Select>(&spec)) {
-    if (o == 2) return view.rows;
-    return o == 3 ? select->sequences * select->length - executed.rows : executed.rows;
-  }
-  // Outputs with a row per token of the stream, per weight or per cache slot.
-  const auto* gemm = std::get_if<Gemm>(&spec);
-  const bool whole = std::holds_alternative<ScatterAddRows>(spec) || std::holds_alternative<GatherBackward>(spec) || std::holds_alternative<KvAppend>(spec) ||
-                     std::holds_alternative<ExpertSelect>(spec) || std::holds_alternative<ExpertCombine>(spec) ||
-                     std::holds_alternative<ExpertDispatchBackward>(spec) || (std::holds_alternative<ScatterAddBackward>(spec) && o > 0) ||
-                     (gemm && gemm->role == GemmRole::kWeightGradient);
-  return rows.routed() && !whole && view.rows == rows.count ? executed.rows : view.rows;
-}
 
 inline std::vector<float> live(std::vector<float> values, const OpSpec& spec, size_t o, const OperandView& view, const Executed& executed) {
   values.resize(static_cast<size_t>(live_rows(spec, o, view, executed) * view.cols));
@@ -59,7 +34,7 @@ inline void compare_with_reference(const Network& net, const Scenario& s, double
   const cpu::CpuBackend cpu_backend;
   for (const Op& op : w.ops()) {
     const Support support = cpu_backend.supports(op.spec);
-    if (!support.ok) return;  // stated by the backend, with its reason
+    if (!support.ok || !reference_backend.supports(op.spec).ok) return;  // stated by the backend, with its reason
   }
   const auto want = reference_backend.bind_reference(w, options);
   const auto got = cpu_backend.bind(w, options);
@@ -74,6 +49,7 @@ inline void compare_with_reference(const Network& net, const Scenario& s, double
     for (const auto* views : {&bound.in, &bound.out})
       for (const OperandView& view : *views)
         if (tensor_of(w, view).role != Role::kWeight && copied.insert(view.at).second) got->write(view.at, want->read(view.at));
+    const double scale = cancelling_scale(*want, bound);
     want->run_instance(i);
     got->run_instance(i);
     const Executed executed = want->executed(i);
@@ -83,7 +59,7 @@ inline void compare_with_reference(const Network& net, const Scenario& s, double
     for (size_t o = 0; o < bound.out.size(); ++o) {
       CAPTURE(tensor_of(w, bound.out[o]).name, o);
       const OperandView& view = bound.out[o];
-      CHECK(relative_difference(live(got->read(view.at), op.spec, o, view, executed), live(want->read(view.at), op.spec, o, view, executed)) <=
+      CHECK(relative_difference(live(got->read(view.at), op.spec, o, view, executed), live(want->read(view.at), op.spec, o, view, executed), scale) <=
             op_tolerance);
     }
   }
@@ -104,7 +80,7 @@ inline void compare_with_reference(const Network& net, const Scenario& s, double
         if (role == Role::kIndex) continue;
         if (s.phase == Phase::kTrain && role == Role::kActivation) continue;
         CAPTURE(w.path(w.instances()[static_cast<size_t>(i)]), kind_name(op.spec), tensor_of(w, view).name, run);
-        CHECK(relative_difference(got->read(view.at), want->read(view.at)) <= list_tolerance);
+        CHECK(relative_difference(got->read(view.at), want->read(view.at), 0) <= list_tolerance);
       }
     }
   }

@@ -76,6 +76,23 @@ TEST_CASE("windows and chunks of a mask act the same in prefill, chunked prefill
   }
 }
 
+TEST_CASE("T13: windows and chunks act on original positions in the lists of routed blocks, which have gaps") {
+  for (const auto& [window, chunk] : {std::pair<int, int>{5, 0}, {0, 6}, {1, 0}}) {
+    CAPTURE(window, chunk);
+    Network network = small_mod();
+    for (BlockConfig& kind : network.kinds) kind.attention->window = window, kind.attention->chunk = chunk;
+    const auto tokens = test_tokens(2, 20, network.vocab);
+    const std::vector<float> thresholds = calibrated(kCpu, network, 2, 20);
+    const Trace whole = trace(kCpu, network, tokens, {20}, thresholds);
+    for (const std::int64_t taken : whole.taken) CHECK((taken > 0 && taken < 40));
+    for (const auto& pieces : {std::vector<std::int64_t>(20, 1), {11, 9}, {3, 1, 15, 1}}) {
+      const Trace pieced = trace(kCpu, network, tokens, pieces, thresholds);
+      CHECK(pieced.taken == whole.taken);
+      for (size_t b = 0; b < 2; ++b) CHECK(largest_difference(pieced.logits[b], whole.logits[b]) < 2e-5);
+    }
+  }
+}
+
 TEST_CASE("bf16: prefill, chunked prefill and decode agree to the precision of their storage") {
   Network network = small_mod();
   network.layers.assign(network.layers.size(), 0);  // dense: a rounding must not turn into a routing decision

@@ -97,7 +97,7 @@ TEST_CASE("a NaN is reported with its position", "[topk]") {
   });
 }
 
-TEST_CASE("batched top-k: padding is never selected, sequences do not see each other, threads agree", "[topk]") {
+TEST_CASE("T17: batched top-k: padding is never selected, sequences do not see each other, threads agree", "[topk]") {
   for_each_isa([] {
     const std::int64_t batch = 7, stride = 1500;
     auto scores = some_scores("bf16", batch * stride, 11);

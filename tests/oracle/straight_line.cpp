@@ -116,7 +116,7 @@ TEST_CASE("training steps equal the straight-line program: losses, gradients, th
   }
 }
 
-TEST_CASE("gradients equal central differences, never selected rows included", "[oracle]") {
+TEST_CASE("T10: gradients equal central differences, never selected rows included", "[oracle]") {
   for (const GateKind gate : {GateKind::kRaw, GateKind::kSigmoid}) {
     for (const double lambda : {0.0, 0.7}) {
       CAPTURE(static_cast<int>(gate), lambda);

@@ -40,7 +40,7 @@ bool fixed_size(const Network& net, const Workload& w) {
 
 }  // namespace
 
-TEST_CASE("prefill, training and decode execute exactly what is counted", "[counted]") {
+TEST_CASE("T22: prefill, training and decode execute exactly what is counted", "[counted]") {
   int exact = 0;
   for (const NamedTiny& each : tiny_zoo()) {
     const Network net = network(each.tiny);

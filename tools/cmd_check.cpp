@@ -1,0 +1,122 @@
+// fathom check: the kernels of a backend against the reference, executed counts against analytic ones.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "kernels/registry.hpp"
+#include "lib/error.hpp"
+#include "tools/check.hpp"
+#include "tools/cli.hpp"
+#include "tools/interrupt.hpp"
+
+namespace fathom {
+namespace {
+
+struct Flags {
+  std::string backend = "cpu";
+  std::vector<std::string> kinds;
+  std::string dtype = "all";
+  double tolerance = 1;
+  int threads = 0;
+  OutputFlags output;
+};
+
+std::string status_of(const CheckRow& row) {
+  if (!row.refused.empty() && row.cases == 0) return "refused: " + row.refused;
+  if (row.wrong_values > 0) return fmt::format("{} wrong", row.wrong_values);
+  if (row.wrong_counts > 0) return fmt::format("{} counts differ", row.wrong_counts);
+  return "ok";
+}
+
+std::string kind_text(int kind) { return std::string(kind_names()[static_cast<size_t>(kind)]); }
+
+Document check_document(const CheckReport& report, const Flags& flags) {
+  Document document;
+  document.title = fmt::format("The {} backend against the reference", flags.backend);
+  document.paragraph(fmt::format("{} lists of small networks, each op on the reference's own operands. Error: largest difference over the largest magnitude of an output "
+                                 "(over that of its factors where terms cancel). Counts: rows, pairs, keys and experts executed, and counted multiply-adds against the analytic cost.",
+                                 report.lists));
+  ReportTable table("check", "");
+  table.add_column(ReportColumn{"kind", "op", Unit::kText, 0});
+  table.add_column(ReportColumn{"dtype", "dtype", Unit::kText, 0});
+  table.add_column(ReportColumn{"cases", "cases", Unit::kCount, 0});
+  table.add_column(ReportColumn{"worst_error", "worst error", Unit::kNone, 0, 2});
+  table.add_column(ReportColumn{"tolerance", "tolerance", Unit::kNone, 0, 2});
+  table.add_column(ReportColumn{"counts", "counts", Unit::kText, 0});
+  table.add_column(ReportColumn{"status", "status", Unit::kText, 0});
+  for (const CheckRow& row : report.rows) {
+    const bool ran = row.cases > 0;
+    table.add_row({Cell::text(kind_text(row.kind)), Cell::text(std::string(dtype_name(row.dtype))), Cell::count(static_cast<u128>(row.cases)),
+                   !ran ? Cell::status("not run") : std::isinf(row.worst) ? Cell::status("no number") : Cell::number(row.worst), Cell::number(row.tolerance), Cell::text(!ran ? "-" : row.wrong_counts > 0 ? "differ" : "equal"), Cell::text(status_of(row))});
+  }
+  document.add(std::move(table));
+  if (!report.cases.empty()) {
+    ReportTable each("cases", "Cases");
+    each.add_column(ReportColumn{"kind", "op", Unit::kText, 0});
+    each.add_column(ReportColumn{"dtype", "dtype", Unit::kText, 0});
+    each.add_column(ReportColumn{"case", "case", Unit::kText, 0});
+    each.add_column(ReportColumn{"ops", "ops", Unit::kCount, 1});
+    each.add_column(ReportColumn{"worst_error", "worst error", Unit::kNone, 0, 2});
+    for (const CheckedCase& row : report.cases)
+      each.add_row({Cell::text(kind_text(row.kind)), Cell::text(std::string(dtype_name(row.dtype))), Cell::text(row.name), Cell::count(static_cast<u128>(row.ops)), Cell::number(row.worst)});
+    document.add(std::move(each));
+  }
+  if (!report.failures.empty()) {
+    ReportTable failures("failures", "Failures");
+    failures.add_column(ReportColumn{"kind", "op", Unit::kText, 0});
+    failures.add_column(ReportColumn{"dtype", "dtype", Unit::kText, 0});
+    failures.add_column(ReportColumn{"what", "what", Unit::kText, 0});
+    failures.add_column(ReportColumn{"where", "where", Unit::kText, 0});
+    for (const CheckFailure& each : report.failures)
+      failures.add_row({Cell::text(kind_text(each.kind)), Cell::text(std::string(dtype_name(each.dtype))), Cell::text(each.what), Cell::text(each.where)});
+    document.add(std::move(failures));
+  }
+  if (report.stopped) document.warning("Interrupted: what is shown was checked, the rest was not.");
+  return document;
+}
+
+int run_check(const Flags& flags) {
+  check_output_flags(flags.output);
+  const Backend& target = backend(flags.backend);
+  if (target.name() == "fake") throw_input("the fake backend computes nothing that could be checked", {"", 0, "--backend"}, "take cpu or reference");
+  CheckOptions options;
+  options.kinds = flags.kinds;
+  options.keep_cases = flags.output.ops;
+  if (flags.dtype != "all") options.dtypes = {parse_dtype(flags.dtype)};
+  for (const DType dtype : options.dtypes)
+    if (dtype != DType::kF32 && dtype != DType::kBF16) throw_input("checked are f32 and bf16", {"", 0, "--dtype"});
+  if (!(flags.tolerance >= 0)) throw_input("a tolerance factor is not negative", {"", 0, "--tolerance"});
+  options.tolerance = flags.tolerance;
+  options.threads = flags.threads;
+  Progress progress(flags.output.quiet);
+  const auto start = std::chrono::steady_clock::now();
+  catch_interrupts();
+  options.progress = [&](size_t done, size_t of) {
+    progress.show(fmt::format("checking {} of {}", done + 1, of), static_cast<double>(done) / static_cast<double>(of), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    return !interrupted();
+  };
+  const CheckReport report = check_backend(target, options, check_cases());
+  progress.clear();
+  const int code = emit_document(check_document(report, flags), flags.output);
+  if (report.stopped) return 130;
+  return code != 0 ? code : report.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("check", "every kernel of a backend against the reference, executed counts against analytic ones");
+  command->add_option("--backend", flags->backend, "cpu or reference (counts only: it is its own yardstick) [cpu]")->type_name("NAME");
+  command->add_option("KIND", flags->kinds, "only these op kinds (fathom list ops)");
+  command->add_option("--dtype", flags->dtype, "f32, bf16 or all [all]")->type_name("TYPE");
+  command->add_option("--tolerance", flags->tolerance, "times the stated tolerances (f32 2e-5, bf16 2e-2) [1]")->type_name("X");
+  command->add_option("--threads", flags->threads, "threads of the kernels [all cores]")->type_name("N");
+  add_output_flags(*command, flags->output);
+  command->footer("Exit code 1 when anything differs.\nExamples:\n  fathom check\n  fathom check attention attention_backward --dtype bf16 --ops");
+  command->callback([flags, &exit_code] { exit_code = run_check(*flags); });
+}
+
+}  // namespace fathom
