@@ -18,12 +18,14 @@ struct AttentionShape {
   std::int64_t heads = 0, kv_heads = 0, qk_dim = 0, v_dim = 0;
   Mask mask;
   bool shared_kv = false;
+  bool apart = false;  // keys and values are rows of their own tensor
+  std::int64_t scale_dim = 0;
 
-  std::int64_t k_at() const { return heads * qk_dim; }
+  std::int64_t k_at() const { return apart ? 0 : heads * qk_dim; }
   std::int64_t v_at() const { return shared_kv ? k_at() : k_at() + kv_heads * qk_dim; }
   std::int64_t v_stride() const { return shared_kv ? qk_dim : v_dim; }
   std::int64_t kv_head(std::int64_t head) const { return head / (heads / kv_heads); }
-  double scale() const { return 1.0 / std::sqrt(static_cast<double>(qk_dim)); }
+  double scale() const { return 1.0 / std::sqrt(static_cast<double>(scale_dim > 0 ? scale_dim : qk_dim)); }
   bool visible(std::int64_t query, std::int64_t key) const {
     if (mask.kind == MaskKind::kFull) return true;
     if (key > query) return false;
@@ -32,7 +34,7 @@ struct AttentionShape {
   }
 };
 
-inline AttentionShape shape_of(const Attention& op) { return {op.heads, op.kv_heads, op.qk_dim, op.v_dim, op.mask, op.shared_kv}; }
+inline AttentionShape shape_of(const Attention& op) { return {op.heads, op.kv_heads, op.qk_dim, op.v_dim, op.mask, op.shared_kv, op.apart, op.scale_dim}; }
 
 // What was really computed.
 struct AttentionExtent {
@@ -44,16 +46,25 @@ template <class T>
 struct AttentionOperands {
   Matrix<T> qkv, o, lse;  // lse may be empty; [rows, heads], natural logarithm
   const std::int32_t* positions = nullptr;
+  Matrix<T> kv;                                // apart only
+  const std::int32_t* kv_positions = nullptr;
+  Matrix<T> sinks;                             // one logit per head that joins the denominator; may be empty
+
+  const Matrix<T>& keys() const { return kv ? kv : qkv; }
+  const std::int32_t* key_positions() const { return kv ? kv_positions : positions; }
+  std::int64_t key_rows(size_t sequence, const std::vector<std::int64_t>& rows, std::int64_t sequences) const {
+    return kv ? kv.rows / sequences : rows[sequence];
+  }
 };
 
 // One query head against `count` keys given by key(j) and value(j), each a pointer; writes out[v_dim] and returns the log-sum-exp.
 // A query that sees nothing gets zeros and -infinity.
 template <class T, class Key, class Val>
-T attend(const AttentionShape& s, const T* q, std::int64_t count, const Key& key, const Val& value, T* out) {
+T attend(const AttentionShape& s, const T* q, std::int64_t count, const Key& key, const Val& value, T* out, const T* sink) {
   using std::exp;
   using std::log;
   std::vector<T> scores(static_cast<size_t>(count));
-  T top = T(-INFINITY);
+  T top = sink ? *sink : T(-INFINITY);
   for (std::int64_t j = 0; j < count; ++j) {
     T dot = T(0);
     const T* k = key(j);
@@ -62,8 +73,8 @@ T attend(const AttentionShape& s, const T* q, std::int64_t count, const Key& key
     if (scores[static_cast<size_t>(j)] > top) top = scores[static_cast<size_t>(j)];
   }
   for (std::int64_t i = 0; i < s.v_dim; ++i) out[i] = T(0);
-  if (count == 0) return T(-INFINITY);
-  T sum = T(0);
+  if (count == 0) return top;
+  T sum = sink ? exp(*sink - top) : T(0);
   for (T& score : scores) {
     score = exp(score - top);
     sum += score;
@@ -80,28 +91,30 @@ T attend(const AttentionShape& s, const T* q, std::int64_t count, const Key& key
 template <class T>
 AttentionExtent attention(const AttentionShape& s, const RowsPerSequence& sequences, const AttentionOperands<T>& a) {
   AttentionExtent extent;
-  std::int64_t first = 0;
-  for (const std::int64_t rows : sequences) {
-    std::vector<bool> seen(static_cast<size_t>(rows), false);
+  const std::int64_t count = static_cast<std::int64_t>(sequences.size());
+  std::int64_t first = 0, first_key = 0;
+  for (size_t q = 0; q < sequences.size(); ++q) {
+    const std::int64_t rows = sequences[q], key_rows = a.key_rows(q, sequences, count);
+    std::vector<bool> seen(static_cast<size_t>(key_rows), false);
     for (std::int64_t b = first; b < first + rows; ++b) {
       std::vector<std::int64_t> keys;
-      for (std::int64_t c = first; c < first + rows; ++c) {
-        if (!s.visible(a.positions[b], a.positions[c])) continue;
+      for (std::int64_t c = first_key; c < first_key + key_rows; ++c) {
+        if (!s.visible(a.positions[b], a.key_positions()[c])) continue;
         keys.push_back(c);
-        seen[static_cast<size_t>(c - first)] = true;
+        seen[static_cast<size_t>(c - first_key)] = true;
       }
       extent.pairs += keys.size();
       for (std::int64_t h = 0; h < s.heads; ++h) {
         const std::int64_t kv = s.kv_head(h);
-        const auto key = [&](std::int64_t j) { return a.qkv.row(keys[static_cast<size_t>(j)]) + s.k_at() + kv * s.qk_dim; };
-        const auto value = [&](std::int64_t j) { return a.qkv.row(keys[static_cast<size_t>(j)]) + s.v_at() + kv * s.v_stride(); };
+        const auto key = [&](std::int64_t j) { return a.keys().row(keys[static_cast<size_t>(j)]) + s.k_at() + kv * s.qk_dim; };
+        const auto value = [&](std::int64_t j) { return a.keys().row(keys[static_cast<size_t>(j)]) + s.v_at() + kv * s.v_stride(); };
         const T lse = attend(s, static_cast<const T*>(a.qkv.row(b) + h * s.qk_dim), static_cast<std::int64_t>(keys.size()), key, value,
-                             a.o.row(b) + h * s.v_dim);
+                             a.o.row(b) + h * s.v_dim, a.sinks ? static_cast<const T*>(a.sinks.data + h) : nullptr);
         if (a.lse) a.lse(b, h) = lse;
       }
     }
     for (const bool key : seen) extent.keys += key;
-    first += rows;
+    first += rows, first_key += key_rows;
   }
   return extent;
 }
@@ -133,7 +146,7 @@ AttentionExtent cached_attention(const AttentionShape& s, const RowsPerSequence&
         const auto key = [&](std::int64_t k) { return cache.row(keys[static_cast<size_t>(k)]) + kv * s.qk_dim; };
         const auto value = [&](std::int64_t k) { return cache.row(keys[static_cast<size_t>(k)]) + cache_v_at + kv * s.v_stride(); };
         const T lse = attend(s, static_cast<const T*>(a.qkv.row(row) + h * s.qk_dim), static_cast<std::int64_t>(keys.size()), key, value,
-                             a.o.row(row) + h * s.v_dim);
+                             a.o.row(row) + h * s.v_dim, a.sinks ? static_cast<const T*>(a.sinks.data + h) : nullptr);
         if (a.lse) a.lse(row, h) = lse;
       }
     }
@@ -144,31 +157,36 @@ AttentionExtent cached_attention(const AttentionShape& s, const RowsPerSequence&
 
 // dQ, dK, dV by the saved log-sum-exp, repeating QK^T as fused kernels do (SPEC_COUNT 6): with D = <dO, O>,
 //   P = exp(S - lse), dV += P dO, dP = dO V^T, dS = P (dP - D) scale, dQ += dS K, dK += dS Q.
+// With a sink t: dt = -sum over queries of P_t <dO, O>, P_t = exp(t - lse). dq and dkv are one tensor unless apart.
 template <class T>
 AttentionExtent attention_backward(const AttentionShape& s, const RowsPerSequence& sequences, const AttentionOperands<T>& a, Matrix<T> d_o,
-                                   Matrix<T> dqkv) {
+                                   Matrix<T> dq_rows, Matrix<T> dkv_rows, Matrix<T> dsinks) {
   using std::exp;
   AttentionExtent extent;
-  std::int64_t first = 0;
-  for (const std::int64_t rows : sequences) {
+  const std::int64_t count = static_cast<std::int64_t>(sequences.size());
+  std::int64_t first = 0, first_key = 0;
+  for (size_t sequence = 0; sequence < sequences.size(); ++sequence) {
+    const std::int64_t rows = sequences[sequence], key_rows = a.key_rows(sequence, sequences, count);
     for (std::int64_t b = first; b < first + rows; ++b)
-      for (std::int64_t c = 0; c < dqkv.cols; ++c) dqkv(b, c) = T(0);
-    std::vector<bool> seen(static_cast<size_t>(rows), false);
+      for (std::int64_t c = 0; c < dq_rows.cols; ++c) dq_rows(b, c) = T(0);
+    for (std::int64_t b = first_key; b < first_key + key_rows; ++b)
+      for (std::int64_t c = 0; c < dkv_rows.cols; ++c) dkv_rows(b, c) = T(0);
+    std::vector<bool> seen(static_cast<size_t>(key_rows), false);
     for (std::int64_t b = first; b < first + rows; ++b) {
-      for (std::int64_t c = first; c < first + rows; ++c) {
-        if (!s.visible(a.positions[b], a.positions[c])) continue;
+      for (std::int64_t c = first_key; c < first_key + key_rows; ++c) {
+        if (!s.visible(a.positions[b], a.key_positions()[c])) continue;
         ++extent.pairs;
-        seen[static_cast<size_t>(c - first)] = true;
+        seen[static_cast<size_t>(c - first_key)] = true;
         for (std::int64_t h = 0; h < s.heads; ++h) {
           const std::int64_t kv = s.kv_head(h);
           const T* q = a.qkv.row(b) + h * s.qk_dim;
-          const T* k = a.qkv.row(c) + s.k_at() + kv * s.qk_dim;
-          const T* v = a.qkv.row(c) + s.v_at() + kv * s.v_stride();
+          const T* k = a.keys().row(c) + s.k_at() + kv * s.qk_dim;
+          const T* v = a.keys().row(c) + s.v_at() + kv * s.v_stride();
           const T* o = a.o.row(b) + h * s.v_dim;
           const T* g = d_o.row(b) + h * s.v_dim;
-          T* dq = dqkv.row(b) + h * s.qk_dim;
-          T* dk = dqkv.row(c) + s.k_at() + kv * s.qk_dim;
-          T* dv = dqkv.row(c) + s.v_at() + kv * s.v_stride();
+          T* dq = dq_rows.row(b) + h * s.qk_dim;
+          T* dk = dkv_rows.row(c) + s.k_at() + kv * s.qk_dim;
+          T* dv = dkv_rows.row(c) + s.v_at() + kv * s.v_stride();
           T score = T(0), dp = T(0), delta = T(0);
           for (std::int64_t i = 0; i < s.qk_dim; ++i) mac(score, q[i], k[i]);
           const T p = exp(score * T(s.scale()) - a.lse(b, h));
@@ -184,9 +202,14 @@ AttentionExtent attention_backward(const AttentionShape& s, const RowsPerSequenc
           }
         }
       }
+      for (std::int64_t h = 0; dsinks && h < s.heads; ++h) {
+        T delta = T(0);
+        for (std::int64_t i = 0; i < s.v_dim; ++i) delta += d_o(b, h * s.v_dim + i) * a.o(b, h * s.v_dim + i);
+        dsinks.data[h] -= exp(a.sinks.data[h] - a.lse(b, h)) * delta;
+      }
     }
     for (const bool key : seen) extent.keys += key;
-    first += rows;
+    first += rows, first_key += key_rows;
   }
   return extent;
 }

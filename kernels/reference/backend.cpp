@@ -45,7 +45,7 @@ void ReferenceExecution::reset() {
 }
 
 void ReferenceExecution::execute(int instance, const BoundOp& bound, Executed& executed) {
-  const Call call{bound, executed, selection_of(bound), options(), workload_->stream(), optimizer_step_};
+  const Call call{bound, executed, selection_of(bound), options(), workload_->stream(), optimizer_step_, workload_->tensors()};
   const std::uint64_t before = mac_count();
   if (std::holds_alternative<Select>(*bound.spec))
     run_select(std::get<Select>(*bound.spec), call, selection(bound), workload_->path(bound.op), precision_ == Precision::kF32);
@@ -77,35 +77,7 @@ void ReferenceExecution::write_wide(const TensorInstance& instance, std::span<co
 
 std::string ReferenceBackend::description() const { return "naive loops in f64, one thread; counts its multiply-adds; the yardstick of the other backends"; }
 
-namespace {
-
-// What the naive kernels do not know yet.
-Support unsupported_part(const OpSpec& spec) {
-  const char* reason = std::visit(
-      overloaded{
-          [](const RmsNorm& op) { return op.stride > 0 || op.gains != 1 ? "norms on parts of rows, or without one gain for all groups" : nullptr; },
-          [](const LayerNorm& op) { return op.gain ? nullptr : "norms without a gain"; },
-          [](const Gemm& op) { return op.batch > 1 || op.in_stride > 0 || op.out_stride > 0 ? "products on parts of rows" : nullptr; },
-          [](const Rope& op) { return op.offset > 0 ? "rotating the end of a head" : nullptr; },
-          [](const Attention& op) { return op.apart || op.sinks ? "keys of other rows than the queries', or sinks" : nullptr; },
-          [](const LatentHeads&) { return "latent attention"; },
-          [](const LatentHeadsBackward&) { return "latent attention"; },
-          [](const Select& op) { return op.rest ? "bypass adapters" : nullptr; },
-          [](const ScatterAddRows& op) { return op.replace || op.gate.kind == GateKind::kNone ? "gates on whole rows, or none" : nullptr; },
-          [](const RouterScoreBackward& op) { return op.plain || op.weight_rows.count == 0 || op.input_rows.count == 0 ? "routers of another shape" : nullptr; },
-          [](const ExpertSelect& op) { return op.capacity > 0 || op.correction ? "expert capacity and score correction" : nullptr; },
-          [](const ExpertCombine& op) { return op.shared_gate ? "a gate on the shared expert" : nullptr; },
-          [](const auto&) -> const char* { return nullptr; },
-      },
-      spec);
-  if (reason) return {false, std::string(reason) + ": no reference kernel yet"};
-  return {};
-}
-
-}  // namespace
-
 Support ReferenceBackend::supports(const OpSpec& spec) const {
-  if (const Support part = unsupported_part(spec); !part.ok) return part;
   const auto* attention = std::get_if<Attention>(&spec);
   if (attention && attention->cached && attention->rows.routed() && (attention->mask.window > 0 || attention->mask.chunk > 0))
     return {false, "a window over the ragged cache of a routed block needs the cached positions, which the op list does not keep"};

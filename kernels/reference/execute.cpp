@@ -8,6 +8,7 @@
 #include "kernels/reference/attention.hpp"
 #include "kernels/reference/experts.hpp"
 #include "kernels/reference/gemm.hpp"
+#include "kernels/reference/latent.hpp"
 #include "kernels/reference/norm.hpp"
 #include "kernels/reference/route.hpp"
 #include "kernels/reference/sequence.hpp"
@@ -55,13 +56,24 @@ class Runner {
     const bool learned = op.learned_positions;
     embedding(index_in(0), in(1), learned ? index_in(2) : nullptr, learned ? in(3) : Matrix<T>{}, rows(), out(0));
   }
-  void operator()(const RmsNorm& op) { rms_norm(norm(op.width, op.groups, op.rows.count, op.stats, false)); }
-  void operator()(const LayerNorm& op) { layer_norm(norm(op.width, 1, op.rows.count, op.stats, op.bias)); }
+  void operator()(const RmsNorm& op) {
+    NormOperands<T> a = norm(op.width, op.groups, op.rows.count, op.stats, op.gains > 0, false);
+    if (op.stride > 0) {  // in place: the output's memory holds x
+      a.x = a.y;
+      a.offset = op.offset;
+      if (op.stats) a.saved = out(2);
+    }
+    rms_norm(a);
+  }
+  void operator()(const LayerNorm& op) { layer_norm(norm(op.width, 1, op.rows.count, op.stats, op.gain, op.bias)); }
   void operator()(const RmsNormBackward& op) {
-    rms_norm_backward(norm_backward(op.forward.width, op.forward.groups, op.forward.rows.count), norm_gradients(op, false));
+    NormOperands<T> a = norm_backward(op.forward.width, op.forward.groups, op.forward.rows.count, op.forward.gains > 0);
+    a.offset = op.forward.stride > 0 ? op.forward.offset : 0;
+    rms_norm_backward(a, norm_gradients(op, op.forward.gains > 0, false));
   }
   void operator()(const LayerNormBackward& op) {
-    layer_norm_backward(norm_backward(op.forward.width, 1, op.forward.rows.count), norm_gradients(op, op.forward.bias));
+    const bool gain = op.forward.gain;
+    layer_norm_backward(norm_backward(op.forward.width, 1, op.forward.rows.count, gain), norm_gradients(op, gain, op.forward.bias));
   }
 
   void operator()(const Gemm& op) {
@@ -72,6 +84,9 @@ class Runner {
     a.experts = op.experts;
     a.transposed = op.transposed;
     a.accumulate = op.accumulate;
+    a.batch = op.batch;
+    a.batch_stride = op.batch_stride;
+    a.out_offset = op.out_offset;
     if (op.experts > 1) {
       a.offsets = index_in(op.role == GemmRole::kForward && op.bias ? 3 : 2);
       call_.executed.rows = a.rows = a.offsets[op.experts];
@@ -93,15 +108,25 @@ class Runner {
     }
   }
 
-  void operator()(const Rope& op) { rope(RopeShape{op.heads, op.head_dim, op.width, op.base, op.inverse}, index_in(1), rows(), out(0)); }
+  void operator()(const Rope& op) { rope(RopeShape{op.heads, op.head_dim, op.width, op.base, op.inverse, op.offset}, index_in(1), rows(), out(0)); }
   void operator()(const Attention& op) {
-    AttentionOperands<T> a{in(0), out(0), op.lse ? out(1) : Matrix<T>{}, index_in(1)};
+    AttentionOperands<T> a{in(0), out(0), op.lse ? out(1) : Matrix<T>{}, index_in(1), {}, nullptr, {}};
     const RowsPerSequence sequences = rows_per_sequence(op.rows.count, op.sequences);
-    note(op.cached ? cached_attention(shape_of(op), sequences, a, in(2), index_in(3)) : attention(shape_of(op), sequences, a));
+    if (op.apart) a.kv = in(2), a.kv_positions = index_in(3);
+    if (op.sinks) a.sinks = in(call_.bound.in.size() - 1);
+    const size_t cache = op.apart ? 4 : 2;
+    note(op.cached ? cached_attention(shape_of(op), sequences, a, in(cache), index_in(cache + 1)) : attention(shape_of(op), sequences, a));
   }
   void operator()(const AttentionBackward& op) {
-    AttentionOperands<T> a{in(0), in(2), in(3), index_in(1)};
-    note(attention_backward(shape_of(op.forward), rows_per_sequence(op.forward.rows.count, op.forward.sequences), a, in(4), out(0)));
+    AttentionOperands<T> a{in(0), in(2), in(3), index_in(1), {}, nullptr, {}};
+    const Attention& f = op.forward;
+    if (f.apart) a.kv = in(5), a.kv_positions = index_in(6);
+    if (f.sinks) a.sinks = in(call_.bound.in.size() - 1);
+    const Matrix<T> dq = out(0), dkv = f.apart ? out(1) : dq;
+    const size_t last = f.apart ? 2 : 1;
+    const Matrix<T> dsinks = f.sinks && outputs() > last ? out(last) : Matrix<T>{};
+    if (dsinks && !op.accumulate_weights) dsinks.clear();
+    note(attention_backward(shape_of(f), rows_per_sequence(f.rows.count, f.sequences), a, in(4), dq, dkv, dsinks));
   }
   void operator()(const KvAppend& op) {
     kv_append(rows_per_sequence(op.rows.count, call_.bound.out[1].rows), op.width, in(0), out(0), call_.bound.out[1].as<std::int32_t>());
@@ -121,9 +146,16 @@ class Runner {
   void operator()(const Select&) { throw_internal("Select is run by run_select"); }
   void operator()(const GatherRows&) { gather_rows(rows(), in(0), index_in(1), out(0)); }
   void operator()(const GatherBackward&) { gather_backward(rows(), in(0), index_in(1), out(0)); }
-  void operator()(const ScatterAddRows& op) { scatter_add_rows(op.gate, rows(), in(0), in(1), index_in(2), in(3), out(0)); }
+  void operator()(const ScatterAddRows& op) { 
+    scatter_add_rows(op.gate, op.replace, rows(), in(0), in(1), index_in(2), op.gate.kind == GateKind::kNone ? Matrix<T>{} : in(3), out(0));
+  }
   void operator()(const ScatterAddBackward& op) {
-    scatter_add_backward(op.forward.gate, rows(), in(0), in(1), index_in(2), in(3), op.accumulate, out(0), out(1));
+    const bool gated = op.forward.gate.kind != GateKind::kNone;
+    scatter_add_backward(op.forward.gate, rows(), in(0), in(1), index_in(2), gated ? in(3) : Matrix<T>{}, op.accumulate, out(0), gated ? out(1) : Matrix<T>{});
+    if (!op.forward.replace) return;
+    const Matrix<T> dy = out(gated ? 2 : 1);  // the identity path of these rows runs through the block
+    for (std::int64_t r = 0; r < rows(); ++r)
+      for (std::int64_t c = 0; c < dy.cols; ++c) dy(index_in(2)[r], c) = T(0);
   }
   void operator()(const RouterLoss& op) {
     std::int64_t selected = 0;
@@ -131,10 +163,14 @@ class Runner {
     out(0).data[0] = router_loss(op.rows.count, op.lambda, in(0), index_in(1), selected, out(1));
   }
   void operator()(const RouterScoreBackward& op) {
+    // Which outputs there are is told by their roles: [dw[, db]][, dx].
+    size_t gradients = 0;
+    while (gradients < outputs() && call_.is_gradient(call_.bound.out[gradients])) ++gradients;
+    const Matrix<T> dw = gradients > 0 ? out(0) : Matrix<T>{}, db = gradients > 1 ? out(1) : Matrix<T>{};
+    const Matrix<T> dx = gradients < outputs() && op.input_rows.count > 0 ? out(gradients) : Matrix<T>{};
+    if (op.plain) return score_backward(op.forward.rows.count, in(0), in(1), in(2), op.accumulate, dw, db, dx);
     RouterGradient<T> a;
-    a.y = in(0), a.gathered = in(1), a.w = in(2), a.dscores = in(3), a.dw = out(0);
-    if (outputs() > 2) a.db = out(1);
-    a.dx = out(outputs() - 1);
+    a.y = in(0), a.gathered = in(1), a.w = in(2), a.dscores = in(3), a.dw = dw, a.db = db, a.dx = dx;
     a.indices = index_in(4);
     a.selected = call_.selection ? call_.selection->total : a.gathered.rows;
     a.all_weight_rows = op.weight_rows == op.forward.rows;
@@ -145,23 +181,30 @@ class Runner {
     router_score_backward(op.forward.rows.count, a);
   }
 
-  void operator()(const LatentHeads&) { throw_internal("latent attention has no reference kernel"); }
-  void operator()(const LatentHeadsBackward&) { throw_internal("latent attention has no reference kernel"); }
+  void operator()(const LatentHeads& op) {
+    if (op.absorbed) return latent_heads(op, rows(), in(0), Matrix<T>{}, in(1), out(0));
+    const size_t at = op.queries ? 1 : 0;
+    latent_heads(op, rows(), op.queries ? in(0) : Matrix<T>{}, in(at), in(at + 1), out(0));
+  }
+  void operator()(const LatentHeadsBackward& op) {
+    const size_t at = op.forward.queries ? 1 : 0;
+    latent_heads_backward(op.forward, rows(), in(0), at ? out(0) : Matrix<T>{}, out(at), out(at + 1));
+  }
   void operator()(const ExpertSelect& op) {
     const Matrix<T> weights = out(1);
-    expert_select(experts(op), in(0), call_.bound.out[0].rows, call_.bound.out[0].as<std::int32_t>(), weights.data, call_.bound.out[2].as<std::int32_t>());
+    expert_select(experts(op), in(0), correction(op, 1), call_.bound.out[0].rows, call_.bound.out[0].as<std::int32_t>(), weights.data, call_.bound.out[2].as<std::int32_t>());
   }
-  // inputs: logits, permutation, offsets, dweights; outputs: dlogits.
   void operator()(const ExpertSelectBackward& op) {
-    expert_select_backward(experts(op.forward), in(0), index_in(1), index_in(2), static_cast<const T*>(in(3).data), out(0));
+    expert_select_backward(experts(op.forward), in(0), correction(op.forward, 4), index_in(1), index_in(2), static_cast<const T*>(in(3).data), out(0));
   }
   void operator()(const ExpertDispatch&) { expert_dispatch(assigned(1), in(0), index_in(1), out(0)); }
   void operator()(const ExpertDispatchBackward& op) { expert_dispatch_backward(assigned(1), in(0), index_in(1), op.accumulate, out(0)); }
   void operator()(const ExpertCombine& op) {
-    expert_combine(assigned(1), in(0), index_in(1), static_cast<const T*>(in(2).data), op.shared ? in(3) : Matrix<T>{}, out(0));
+    expert_combine(assigned(1), in(0), index_in(1), static_cast<const T*>(in(2).data), op.shared ? in(3) : Matrix<T>{}, op.shared_gate ? in(4) : Matrix<T>{}, out(0));
   }
-  void operator()(const ExpertCombineBackward&) {
+  void operator()(const ExpertCombineBackward& op) {
     expert_combine_backward(assigned(2), in(0), in(1), index_in(2), static_cast<const T*>(in(3).data), out(0), out(1).data);
+    if (op.forward.shared_gate) shared_gate_backward(in(0), in(4), in(5), out(2), out(3));
   }
 
   void operator()(const CrossEntropy& op) {
@@ -214,15 +257,15 @@ class Runner {
     return load(v, values);
   }
 
-  NormOperands<T> norm(std::int64_t width, std::int64_t groups, std::int64_t declared, bool stats, bool bias) {
-    return {in(0), in(1), bias ? in(2) : Matrix<T>{}, out(0), stats ? out(1) : Matrix<T>{}, rows(), declared, width, groups, call_.options.norm_epsilon};
+  NormOperands<T> norm(std::int64_t width, std::int64_t groups, std::int64_t declared, bool stats, bool gain, bool bias) {
+    return {in(0), gain ? in(1) : Matrix<T>{}, bias ? in(2) : Matrix<T>{}, out(0), stats ? out(1) : Matrix<T>{}, rows(), declared, width, groups, 0, {}, call_.options.norm_epsilon};
   }
-  NormOperands<T> norm_backward(std::int64_t width, std::int64_t groups, std::int64_t declared) {
-    return {in(0), in(1), {}, {}, in(2), rows(), declared, width, groups, call_.options.norm_epsilon};
+  NormOperands<T> norm_backward(std::int64_t width, std::int64_t groups, std::int64_t declared, bool gain) {
+    return {in(0), gain ? in(1) : Matrix<T>{}, {}, {}, in(gain ? 2 : 1), rows(), declared, width, groups, 0, {}, call_.options.norm_epsilon};
   }
   template <class Backward>
-  NormGradients<T> norm_gradients(const Backward& op, bool bias) {
-    return {in(3), out(0), outputs() > 1 ? out(1) : Matrix<T>{}, bias && outputs() > 2 ? out(2) : Matrix<T>{}, op.accumulate, op.accumulate_weights};
+  NormGradients<T> norm_gradients(const Backward& op, bool gain, bool bias) {
+    return {in(gain ? 3 : 2), out(0), outputs() > 1 ? out(1) : Matrix<T>{}, bias && outputs() > 2 ? out(2) : Matrix<T>{}, op.accumulate, op.accumulate_weights};
   }
   RowsPerSequence rows_per_sequence(std::int64_t declared, std::int64_t sequences) const {
     if (call_.selection) return call_.selection->per_sequence;
@@ -232,7 +275,8 @@ class Runner {
     call_.executed.pairs = extent.pairs;
     call_.executed.keys = extent.keys;
   }
-  ExpertRouting experts(const ExpertSelect& op) const { return {rows(), op.experts, op.noops, op.picks, op.sigmoid}; }
+  ExpertRouting experts(const ExpertSelect& op) const { return {rows(), op.experts, op.noops, op.picks, op.sigmoid, op.capacity}; }
+  const T* correction(const ExpertSelect& op, size_t i) { return op.correction ? static_cast<const T*>(in(i).data) : nullptr; }
   // Assignments that have a row: the tokens of input `i` up to the first -1.
   std::int64_t assigned(size_t i) const {
     const OperandView& v = call_.bound.in[i];
@@ -285,6 +329,15 @@ void run_select(const Select& op, const Call& call, Selection& selection, const 
     selection.per_sequence[static_cast<size_t>(b)] = static_cast<std::int64_t>(chosen.size());
   }
   call.executed.rows = selection.total;
+  if (!op.rest) return;
+  std::int32_t* rest = call.bound.out[3].as<std::int32_t>();
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < op.sequences * op.length; ++i) {
+    if (next < selection.total && indices[next] == i)
+      ++next;
+    else
+      *rest++ = static_cast<std::int32_t>(i);
+  }
 }
 
 }  // namespace fathom::reference

@@ -15,6 +15,8 @@ struct Call {
   const BindOptions& options;
   const StreamShape& stream;
   std::int64_t& optimizer_step;
+  const std::vector<Tensor>& tensors;
+  bool is_gradient(const OperandView& view) const { return tensors[static_cast<size_t>(view.at.tensor)].role == Role::kGradient; }
 };
 
 // Any op but Select, with operands loaded into counting scalars and results rounded to the tensors' types.

@@ -18,12 +18,21 @@ struct GemmOperands {
   std::int64_t experts = 1;
   bool transposed = false;                // W is stored [out, in]
   bool accumulate = false;
+  std::int64_t batch = 1;                 // parts of a row with a weight each, as in Gemm
+  std::int64_t batch_stride = 0;
+  std::int64_t out_offset = 0;
+
+  T& x_at(std::int64_t r, std::int64_t part, std::int64_t i) const { return x(r, part * (batch_stride ? batch_stride : in) + i); }
+  T& y_at(std::int64_t r, std::int64_t part, std::int64_t o) const { return y(r, out_offset + part * out + o); }
 };
 
-// visit(expert, first row, last row + 1).
+// visit(weight set, first row, last row + 1); the set is the expert, or the part of the row.
 template <class T, class Visit>
 void for_each_expert(const GemmOperands<T>& a, Visit&& visit) {
-  if (!a.offsets) return visit(std::int64_t{0}, std::int64_t{0}, a.rows);
+  if (!a.offsets) {
+    for (std::int64_t part = 0; part < a.batch; ++part) visit(part, std::int64_t{0}, a.rows);
+    return;
+  }
   for (std::int64_t e = 0; e < a.experts; ++e) visit(e, std::int64_t{a.offsets[e]}, std::int64_t{a.offsets[e + 1]});
 }
 
@@ -38,8 +47,8 @@ void gemm_forward(const GemmOperands<T>& a) {
     for (std::int64_t r = begin; r < end; ++r) {
       for (std::int64_t o = 0; o < a.out; ++o) {
         T sum = a.bias ? a.bias.data[e * a.out + o] : T(0);
-        for (std::int64_t i = 0; i < a.in; ++i) mac(sum, a.x(r, i), weight_at(a, e, i, o));
-        a.y(r, o) = a.accumulate ? a.y(r, o) + sum : sum;
+        for (std::int64_t i = 0; i < a.in; ++i) mac(sum, a.x_at(r, a.offsets ? 0 : e, i), weight_at(a, e, i, o));
+        a.y_at(r, a.offsets ? 0 : e, o) = a.accumulate ? a.y_at(r, a.offsets ? 0 : e, o) + sum : sum;
       }
     }
   });
@@ -51,8 +60,8 @@ void gemm_input_gradient(const GemmOperands<T>& a) {
     for (std::int64_t r = begin; r < end; ++r) {
       for (std::int64_t i = 0; i < a.in; ++i) {
         T sum = T(0);
-        for (std::int64_t o = 0; o < a.out; ++o) mac(sum, a.y(r, o), weight_at(a, e, i, o));
-        a.x(r, i) = a.accumulate ? a.x(r, i) + sum : sum;
+        for (std::int64_t o = 0; o < a.out; ++o) mac(sum, a.y_at(r, a.offsets ? 0 : e, o), weight_at(a, e, i, o));
+        a.x_at(r, a.offsets ? 0 : e, i) = a.accumulate ? a.x_at(r, a.offsets ? 0 : e, i) + sum : sum;
       }
     }
   });
@@ -64,7 +73,7 @@ void gemm_weight_gradient(const GemmOperands<T>& a) {
     for (std::int64_t i = 0; i < a.in; ++i) {
       for (std::int64_t o = 0; o < a.out; ++o) {
         T sum = T(0);
-        for (std::int64_t r = begin; r < end; ++r) mac(sum, a.x(r, i), a.y(r, o));
+        for (std::int64_t r = begin; r < end; ++r) mac(sum, a.x_at(r, a.offsets ? 0 : e, i), a.y_at(r, a.offsets ? 0 : e, o));
         T& dw = weight_at(a, e, i, o);
         dw = a.accumulate ? dw + sum : sum;
       }
@@ -72,7 +81,7 @@ void gemm_weight_gradient(const GemmOperands<T>& a) {
     if (!a.bias) return;
     for (std::int64_t o = 0; o < a.out; ++o) {
       T sum = T(0);
-      for (std::int64_t r = begin; r < end; ++r) sum += a.y(r, o);
+      for (std::int64_t r = begin; r < end; ++r) sum += a.y_at(r, a.offsets ? 0 : e, o);
       T& db = a.bias.data[e * a.out + o];
       db = a.accumulate ? db + sum : sum;
     }

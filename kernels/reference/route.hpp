@@ -88,11 +88,11 @@ void gather_backward(std::int64_t rows, Matrix<T> dy, const std::int32_t* indice
 
 // y = x; y[indices] += g(score) f. Rows that are not selected are copied bit by bit.
 template <class T>
-void scatter_add_rows(const Gate& gate, std::int64_t rows, Matrix<T> x, Matrix<T> f, const std::int32_t* indices, Matrix<T> scores, Matrix<T> y) {
+void scatter_add_rows(const Gate& gate, bool replace, std::int64_t rows, Matrix<T> x, Matrix<T> f, const std::int32_t* indices, Matrix<T> scores, Matrix<T> y) {
   if (x.data != y.data) std::copy(x.data, x.data + x.rows * x.cols, y.data);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const T g = gate_value(gate, scores.data[indices[r]]);
-    for (std::int64_t c = 0; c < f.cols; ++c) y(indices[r], c) += g * f(r, c);
+    const T g = scores ? gate_value(gate, scores.data[indices[r]]) : T(1);
+    for (std::int64_t c = 0; c < f.cols; ++c) y(indices[r], c) = (replace ? T(0) : y(indices[r], c)) + g * f(r, c);
   }
 }
 
@@ -101,13 +101,14 @@ template <class T>
 void scatter_add_backward(const Gate& gate, std::int64_t rows, Matrix<T> dy, Matrix<T> f, const std::int32_t* indices, Matrix<T> scores,
                           bool accumulate, Matrix<T> df, Matrix<T> dscores) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    const T score = scores.data[indices[r]];
-    const T g = gate_value(gate, score);
+    const T score = scores ? scores.data[indices[r]] : T(0);
+    const T g = scores ? gate_value(gate, score) : T(1);
     T dot = T(0);
     for (std::int64_t c = 0; c < f.cols; ++c) {
       dot += dy(indices[r], c) * f(r, c);
       df(r, c) = g * dy(indices[r], c);
     }
+    if (!scores) continue;
     T& d = dscores.data[indices[r]];
     d = (accumulate ? d : T(0)) + gate_slope(gate, score) * dot;
   }
@@ -150,19 +151,34 @@ template <class T>
 void router_score_backward(std::int64_t rows, const RouterGradient<T>& a) {
   std::vector<std::int64_t> compact(static_cast<size_t>(rows), -1);
   for (std::int64_t r = 0; r < a.selected; ++r) compact[static_cast<size_t>(a.indices[r])] = r;
-  if (!a.accumulate) a.dw.clear();
+  if (!a.accumulate && a.dw) a.dw.clear();
   if (!a.accumulate && a.db) a.db.clear();
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t at = compact[static_cast<size_t>(i)];
     const T d = a.dscores.data[i];
-    if (a.all_weight_rows || at >= 0) {
+    if (a.dw && (a.all_weight_rows || at >= 0)) {
       const T* x = at >= 0 ? a.gathered.row(at) : a.y.row(i);
       for (std::int64_t c = 0; c < a.w.cols; ++c) mac(a.dw.data[c], d, x[c]);
       if (a.db) a.db.data[0] += d;
     }
-    if (!a.all_input_rows && at < 0) continue;
+    if (!a.dx || (!a.all_input_rows && at < 0)) continue;
     const T detached = a.detached_lambda > 0 ? T(a.detached_lambda / static_cast<double>(rows)) * (logistic(a.scores.data[i]) - T(1)) : T(0);
     for (std::int64_t c = 0; c < a.w.cols; ++c) mac(a.dx(i, c), d - detached, a.w.data[c]);
+  }
+}
+
+// The last layer of an MLP router or a predictor, whose input x is at hand: all rows, dx overwritten; dw, db or dx may be missing.
+template <class T>
+void score_backward(std::int64_t rows, Matrix<T> x, Matrix<T> w, Matrix<T> dscores, bool accumulate, Matrix<T> dw, Matrix<T> db, Matrix<T> dx) {
+  if (!accumulate && dw) dw.clear();
+  if (!accumulate && db) db.clear();
+  if (dx) dx.clear();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if (db) db.data[0] += dscores.data[i];
+    for (std::int64_t c = 0; c < w.cols; ++c) {
+      if (dw) mac(dw.data[c], dscores.data[i], x(i, c));
+      if (dx) mac(dx(i, c), dscores.data[i], w.data[c]);
+    }
   }
 }
 

@@ -28,6 +28,7 @@ struct RopeShape {
   std::int64_t heads = 0, head_dim = 0, width = 0;  // width: rotated elements of each head
   double base = 10000.0;
   bool inverse = false;
+  std::int64_t offset = 0;  // first rotated element of a head
 };
 
 // Half-split pairing: element i of a head turns with i + width/2 by position * base^(-2i/width).
@@ -40,8 +41,8 @@ void rope(const RopeShape& s, const std::int32_t* positions, std::int64_t rows, 
       const T cosine = T(std::cos(angle));
       const T sine = T(s.inverse ? -std::sin(angle) : std::sin(angle));
       for (std::int64_t h = 0; h < s.heads; ++h) {
-        T& low = qkv(r, h * s.head_dim + i);
-        T& high = qkv(r, h * s.head_dim + half + i);
+        T& low = qkv(r, h * s.head_dim + s.offset + i);
+        T& high = qkv(r, h * s.head_dim + s.offset + half + i);
         const T a = low, b = high;
         low = a * cosine - b * sine;
         high = a * sine + b * cosine;
