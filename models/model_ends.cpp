@@ -71,8 +71,6 @@ void ModelBuilder::emit_head(bool needs_grad) {
   Rows rows;
   const Value stream = stream_value(0, needs_grad);
   tape.assign_target(stream, {dstream_, 0});
-  // Prediction modules, played before, have already added to the stream's gradient.
-  if (network_.mtp > 0) tape.record([this, &tape, stream] { tape.set_gradient(stream, {dstream_, 0}); });
   Value x = logit_rows(tape, stream, &rows);
   if (network_.final_norm) x = tape.norm("norm", x, rows, network_.width);
   if (!logits) return;
@@ -81,6 +79,8 @@ void ModelBuilder::emit_head(bool needs_grad) {
   const Operand loss{out_.tensor(std::string(), "loss", Role::kOutput, Scope::kGlobal, 1, 1, DType::kF32), 0};
   // Loss and gradient in one pass over the logits, which are overwritten (vocabulary-wide rows are the largest tensor of a step).
   tape.emit("loss", Part::kLoss, CrossEntropy{rows, network_.vocab, true, scenario_.dtype}, {logits_.at, {targets_, 0}}, {loss, logits_.at});
+  // Played first, so recorded last: the prediction modules, whose backward blocks come before, have already written the stream's gradient.
+  if (network_.mtp > 0) tape.record([this, &tape, stream] { tape.set_gradient(stream, {dstream_, 0}); });
 }
 
 // Module i predicts one token further from the stream that module i-1 left (DeepSeek-V3): norm(hidden) and norm(embedding of the next token) are

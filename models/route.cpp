@@ -137,11 +137,12 @@ void BlockEmitter::select(const Value& scores) {
   const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && s.phase != Phase::kDecode;
   const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, total), total);
   const Fraction share = s.participation.value_or(declared);
-  // A block that every token takes needs no threshold: all rows are selected.
+  // A block that every token takes, or none, needs no threshold: all rows are selected, or none.
   const bool everyone = !ranked && share == Fraction{1, 1};
-  const bool fixed = ranked || everyone;
+  const bool nobody = !ranked && share.num == 0;
+  const bool fixed = ranked || everyone || nobody;
   if (fixed) {
-    selected.queries = everyone ? length : slots_of(route, length);
+    selected.queries = everyone ? length : nobody ? 0 : slots_of(route, length);
     selected.rows = Rows{sequences * selected.queries, {1, 1}};
     routing_.rest_rows = Rows{sequences * (length - selected.queries), {1, 1}};
   } else {
@@ -158,7 +159,7 @@ void BlockEmitter::select(const Value& scores) {
   selected.indices = routing_.indices;
   selected.positions = routing_.positions;
   const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
-  const RoutingRule decides = everyone ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
+  const RoutingRule decides = everyone || nobody ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
   Select spec{sequences, length, selected.rows, decides};
   Operands outputs = {routing_.indices.at, routing_.positions.at, routing_.counts.at};
   if (route.adapter > 0) {

@@ -122,6 +122,34 @@ inline Network random_network(std::uint64_t seed) {
   }
   if (dice.between(0, 5) == 0) n.lora = Lora{dice.between(1, 3), {"up", "gate", "down"}};
   if (dice.between(0, 7) == 0) n.freeze_embedding = true;
+
+  // From dice of their own, so that what is above stays as it was when something is added.
+  Dice more(seed * 7919 + 5);
+  if (n.lora && more.coin()) {
+    n.lora->targets.clear();
+    for (const char* target : {"q", "k", "v", "o", "up", "gate", "down"})
+      if (more.coin()) n.lora->targets.push_back(target);
+    if (n.lora->targets.empty()) n.lora->targets = {"v"};
+  }
+  const std::int64_t positions = more.between(0, 5);
+  if (positions < 2) {
+    n.positions = positions == 0 ? PositionKind::kLearned : PositionKind::kNone;
+    if (positions == 0) n.max_length = 40;
+    for (BlockConfig& b : n.kinds)
+      if (b.attention && !b.attention->mla) b.attention->rope_dim = 0;
+  }
+  n.final_norm = more.between(0, 5) > 0;
+  const ActivationKind activations[] = {ActivationKind::kGeluTanh, ActivationKind::kGeluErf, ActivationKind::kSilu, ActivationKind::kRelu, ActivationKind::kRelu2};
+  for (BlockConfig& b : n.kinds) {
+    if (b.mlp) b.mlp->activation = activations[more.between(0, 4)];
+    if (!b.route) continue;
+    Route& r = *b.route;
+    const Rounding roundings[] = {Rounding::kFloor, Rounding::kHalfUp, Rounding::kCeil};
+    r.rounding = roundings[more.between(0, 2)];
+    if (r.aux_lambda > 0 && r.router == RouterKind::kLinear && more.between(0, 2) == 0) r.aux_detached = true;
+    if (more.between(0, 4) == 0) r.capacity.reset(), r.slots = more.between(0, 5);
+    if (more.between(0, 4) == 0) r.min_slots = more.between(0, 2);
+  }
   return n;
 }
 
@@ -140,6 +168,10 @@ inline Scenario random_scenario(std::uint64_t seed, Phase phase) {
   if (phase == Phase::kTrain) s.recompute = policies[dice.between(0, 2)];
   if (phase != Phase::kTrain && dice.coin()) s.routing = RoutingRule::kThreshold;
   if (phase == Phase::kDecode && dice.coin()) s.mla = MlaStrategy::kAbsorbed;
+  Dice more(seed * 31337 + 7);
+  s.full_mask = more.between(0, 4) == 0;
+  if (phase == Phase::kDecode && more.between(0, 4) == 0) s.mla = MlaStrategy::kDecompress;
+  if (phase != Phase::kTrain && s.routing == RoutingRule::kThreshold && more.coin()) s.participation = make_fraction(more.between(0, 4), 4);
   return s;
 }
 
