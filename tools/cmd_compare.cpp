@@ -7,6 +7,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "reports/save.hpp"
+#include "tools/convention.hpp"
 #include "tools/generation.hpp"
 #include "tools/gpu_table.hpp"
 #include "tools/interrupt.hpp"
@@ -24,6 +25,7 @@ struct Flags {
   TableFlags table;
   PlanFlags plan;
   OutputFlags output;
+  std::string convention;
 };
 
 enum class Command { kPredict, kRun, kCompare };
@@ -113,6 +115,7 @@ int run_timed(const Flags& flags, Command command) {
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
+    for (size_t i = 0; i < asked; ++i) apply_convention(flags.convention, timed[i].configuration.network, timed[i].configuration.scenario, record.results[i]);
     add_generations(record, generations, &*machine, command, flags);
     return emit(record, flags.output);
   }
@@ -142,6 +145,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
   }
   if (command == Command::kPredict) {
+    add_convention_flag(*sub, flags->convention);
     add_plan_flags(*sub, flags->plan);
     add_table_flags(*sub, flags->table);
     sub->get_option("MODEL")->required(false);

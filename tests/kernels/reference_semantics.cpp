@@ -181,7 +181,7 @@ TEST_CASE("T8: gathered rows keep their distance: {2, 5} attend as rows three ap
     std::vector<double> qkv = {1.0, 0.5, 0.3, -0.7, 1.0, 0.0, 0.2, 0.9, -0.4, 0.6, 0.0, 1.0}, o(4);
     const std::int32_t positions[2] = {first, second};
     rope(RopeShape{2, 2, 2, 10000.0, false}, positions, 2, Matrix<double>{qkv.data(), 2, 6});
-    AttentionOperands<double> a{{qkv.data(), 2, 6}, {o.data(), 2, 2}, {}, positions};
+    AttentionOperands<double> a{{qkv.data(), 2, 6}, {o.data(), 2, 2}, {}, positions, {}, nullptr, {}};
     attention(AttentionShape{1, 1, 2, 2, {}, false}, {2}, a);
     return o;
   };
@@ -193,10 +193,10 @@ TEST_CASE("T19, T21: a row's gate ignores other rows, and blocks have routers of
   for (const GateKind kind : {GateKind::kRaw, GateKind::kSigmoid}) {
     std::vector<double> x(6, 0.0), f = {1, 1, 1, 1}, scores = {0.3, 2.0, -1.0}, y(6);
     const std::int32_t rows[2] = {0, 2};
-    scatter_add_rows(Gate{kind, 1, 0}, 2, Matrix<double>{x.data(), 3, 2}, Matrix<double>{f.data(), 2, 2}, rows, Matrix<double>{scores.data(), 3, 1}, Matrix<double>{y.data(), 3, 2});
+    scatter_add_rows(Gate{kind, 1, 0}, false, 2, Matrix<double>{x.data(), 3, 2}, Matrix<double>{f.data(), 2, 2}, rows, Matrix<double>{scores.data(), 3, 1}, Matrix<double>{y.data(), 3, 2});
     const double first = y[0];
     scores[2] = 5.0;
-    scatter_add_rows(Gate{kind, 1, 0}, 2, Matrix<double>{x.data(), 3, 2}, Matrix<double>{f.data(), 2, 2}, rows, Matrix<double>{scores.data(), 3, 1}, Matrix<double>{y.data(), 3, 2});
+    scatter_add_rows(Gate{kind, 1, 0}, false, 2, Matrix<double>{x.data(), 3, 2}, Matrix<double>{f.data(), 2, 2}, rows, Matrix<double>{scores.data(), 3, 1}, Matrix<double>{y.data(), 3, 2});
     CHECK(y[0] == first);
     CHECK(first == Approx(kind == GateKind::kRaw ? 0.3 : 1 / (1 + std::exp(-0.3))));
   }
