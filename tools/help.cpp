@@ -15,7 +15,7 @@ constexpr std::size_t kWidth = 100;
 
 // What a short page explains; everything else it only names.
 const std::set<std::string> kCommon = {"MODEL", "RECORD", "WHAT", "NAME", "SHELL", "--phase", "--batch", "--seq", "--dtype", "--mod-every", "--capacity", "--on",
-                                       "--backend", "--output", "--save", "--do", "--set", "--pareto", "--resume", "--fail-on", "--convention", "--budget"};
+                                       "--backend", "--output", "--save", "--do", "--set", "--pareto", "--fail-on", "--convention", "--budget"};
 
 std::string left_of(const OptionText& option) {
   std::string text = option.short_name.empty() ? option.name : option.short_name + "," + option.name;
