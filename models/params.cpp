@@ -263,12 +263,13 @@ Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequenc
   if (page < 1) throw_input(fmt::format("must be at least 1 row, not {}", page), {"", 0, "kv-page"});
   if (length < 0 || sequences < 0) throw_input("a cache needs non-negative lengths and sequence counts");
   Bytes sum;
-  for (std::int64_t l = 0; l < network.layer_count(); ++l) {
-    const std::int64_t pages = pages_of(kv_rows(network.block(l), length), page);
-    const BlockConfig& block = network.block(l);
+  for (size_t kind = 0; kind < network.kinds.size(); ++kind) {
+    const auto layers = std::count(network.layers.begin(), network.layers.end(), static_cast<int>(kind));
+    const BlockConfig& block = network.kinds[kind];
+    const std::int64_t pages = pages_of(kv_rows(block, length), page);
     const bool naive = strategy == MlaStrategy::kNaive && block.attention && block.attention->mla;
     const Bytes token = naive ? naive_token_bytes(*block.attention, kv) : kv_token_bytes(block, kv);
-    sum += token * product(pages, page, sequences);
+    sum += token * product(pages, page, sequences, layers);
   }
   return sum;
 }
