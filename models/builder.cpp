@@ -167,11 +167,17 @@ void ModelBuilder::emit_block_backward(Kind& kind, bool accumulate) {
 
 namespace {
 
+constexpr std::int64_t kMostLayerSteps = 1 << 17;  // the list holds every one of them
+
 void check(const Network& network, const Scenario& scenario) {
   validate(network);
   validate(scenario);
   if (scenario.phase == Phase::kGenerate)
     throw_input("a generation has no single op list: it is a prefill and a number of decode steps", {"", 0, "phase"});
+  const std::int64_t micro = scenario.phase == Phase::kTrain ? scenario.grad_accumulation : 1;
+  if (micro > 1 && micro > kMostLayerSteps / std::max<std::int64_t>(1, network.layer_count()))
+    throw_input(fmt::format("{} micro-steps of {} layers are more than {} layers in one step", micro, network.layer_count(), kMostLayerSteps), {"", 0, "grad-accumulation"},
+                "count one micro-step and multiply");
 }
 
 }  // namespace
@@ -187,7 +193,9 @@ ListTotals count_totals(const Network& network, const Scenario& scenario, bool e
   check(network, scenario);
   Output out(expectations);
   ModelBuilder(network, scenario, out).run();
-  return out.totals();
+  ListTotals totals = out.totals();
+  totals.affine_in_batch = out.linear();
+  return totals;
 }
 
 }  // namespace fathom

@@ -20,8 +20,8 @@ ListTotals Output::totals() const {
   for (const BlockSums& block : blocks_) {
     const u128 uses = static_cast<u128>(block.uses);
     add_times(block.fixed, uses, result.total);
-    if (expectations_) {
-      add_times(block.random, uses, result.total);
+    if (expectations_ && !linear_) {
+      if (block.any_random) add_times(block.random, uses, result.total);
       const Cost& fixed = block.fixed;
       ExpectedCost expected = block.expected;
       expected += ExpectedCost{0, fixed.flops.to_double(), fixed.flops_recompute.to_double(), fixed.elements_total().to_double(),
@@ -33,6 +33,7 @@ ListTotals Output::totals() const {
     for (size_t i = 0; i < block.passes.size(); ++i)
       if (block.passes[i] > 0) result.flops_by_pass[i] += Flops(checked_mul(block.passes[i], uses));
   }
+  if (expectations_ && linear_) result.expected = declared_as_expected(result.total);
   return result;
 }
 

@@ -55,20 +55,39 @@ class Output {
       list_.step(block, layer, weights, micro);
   }
   ListTotals totals() const;
+  // Counting: no op had random rows or several weight sets, so that every sum is affine in the batch.
+  bool linear() const { return linear_; }
 
  private:
   struct BlockSums {
     std::int64_t uses = 0;
+    bool any_random = false;
     Cost fixed;              // of ops without anything random
     Cost random;             // declared, of the others
     ExpectedCost expected;   // of the others
     std::array<u128, kPartCount> parts{};
     std::array<u128, 4> passes{};
   };
+  // is_random() of a known kind, without making an OpSpec.
+  template <class Spec>
+  static bool has_chance(const Spec& spec) {
+    if constexpr (std::is_same_v<Spec, Gemm>) return spec.rows.routed() || spec.experts > 1;
+    else if constexpr (std::is_same_v<Spec, Attention>) return spec.rows.routed() || spec.expected_pairs >= 0;
+    else if constexpr (std::is_same_v<Spec, AttentionBackward>) return spec.forward.rows.routed() || spec.forward.expected_pairs >= 0;
+    else if constexpr (std::is_same_v<Spec, Select>) return spec.selected.routed();
+    else if constexpr (std::is_same_v<Spec, RouterScoreBackward>) return spec.weight_rows.routed();
+    else if constexpr (requires { spec.forward.rows; }) return spec.forward.rows.routed();
+    else if constexpr (requires { spec.rows; }) return spec.rows.routed();
+    else return false;
+  }
   template <class Spec>
   void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
-    const bool random = expectations_ && is_random(spec);
+    const bool chance = has_chance(spec);
+    if constexpr (std::is_same_v<Spec, Gemm>) linear_ = linear_ && spec.experts == 1;
+    linear_ = linear_ && !chance;
+    const bool random = expectations_ && chance;
+    block.any_random = block.any_random || random;
     Cost& sum = random ? block.random : block.fixed;
     const u128 before = sum.flops.value();
     add_declared(spec, sum);
@@ -82,6 +101,7 @@ class Output {
 
   bool counting_ = false;
   bool expectations_ = false;
+  bool linear_ = true;
   TensorId next_ = 0;
   std::vector<BlockSums> blocks_;
   WorkloadBuilder list_;

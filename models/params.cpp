@@ -222,6 +222,9 @@ namespace {
 std::int64_t pages_of(std::int64_t rows, std::int64_t page) {
   return rows / page + (rows % page != 0);
 }
+// Decompressed keys and values of latent attention: n (d_qk + d_v) elements.
+Bytes naive_token_bytes(const AttentionConfig& a, DType kv) { return Bytes(product(a.heads, a.mla->nope_dim + a.mla->rope_dim + a.mla->v_dim, dtype_bytes(kv))); }
+
 }  // namespace
 
 std::optional<Fraction> kv_share(const BlockConfig& block) {
@@ -256,13 +259,17 @@ std::int64_t kv_rows(const BlockConfig& block, std::int64_t length) {
   return rows;
 }
 
-Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page) {
+Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page, MlaStrategy strategy) {
   if (page < 1) throw_input(fmt::format("must be at least 1 row, not {}", page), {"", 0, "kv-page"});
   if (length < 0 || sequences < 0) throw_input("a cache needs non-negative lengths and sequence counts");
   Bytes sum;
-  for (std::int64_t l = 0; l < network.layer_count(); ++l) {
-    const std::int64_t pages = pages_of(kv_rows(network.block(l), length), page);
-    sum += kv_token_bytes(network.block(l), kv) * product(pages, page, sequences);
+  for (size_t kind = 0; kind < network.kinds.size(); ++kind) {
+    const auto layers = std::count(network.layers.begin(), network.layers.end(), static_cast<int>(kind));
+    const BlockConfig& block = network.kinds[kind];
+    const std::int64_t pages = pages_of(kv_rows(block, length), page);
+    const bool naive = strategy == MlaStrategy::kNaive && block.attention && block.attention->mla;
+    const Bytes token = naive ? naive_token_bytes(*block.attention, kv) : kv_token_bytes(block, kv);
+    sum += token * product(pages, page, sequences, layers);
   }
   return sum;
 }

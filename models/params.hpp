@@ -18,6 +18,7 @@
 #include "lib/op.hpp"
 #include "lib/units.hpp"
 #include "models/network.hpp"
+#include "models/scenario.hpp"
 
 namespace fathom {
 
@@ -59,8 +60,9 @@ double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_
 std::int64_t kv_rows(const BlockConfig& block, std::int64_t length);
 
 // Declared cache of `sequences` sequences of `length` tokens, rounded up to pages of `page` rows per sequence and
-// layer.
-Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page = 1);
+// layer. Latent attention caches its latent rows, unless its `mla` strategy is naive: that keeps keys and values of every head.
+Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page = 1,
+               MlaStrategy mla = MlaStrategy::kAbsorbed);
 
 // Executed cache: rows[layer * sequences + sequence] rows are held. Throws Error(kInput) when the number of counts is
 // wrong.

@@ -20,6 +20,9 @@ constexpr std::array<std::string_view, 4> kPhases = {"train", "prefill", "decode
 constexpr std::array<std::string_view, 3> kLogits = {"all", "last", "none"};
 constexpr std::array<std::string_view, 4> kRouting = {"topk", "threshold", "predictor", "random"};
 constexpr std::array<std::string_view, 3> kRecompute = {"none", "selective", "full"};
+constexpr std::array<std::string_view, 3> kMla = {"naive", "absorbed", "decompress"};
+
+constexpr std::int64_t kMostTokens = 1'000'000;
 
 }  // namespace
 
@@ -36,6 +39,8 @@ std::string_view routing_name(RoutingRule rule) { return kRouting[static_cast<si
 RoutingRule parse_routing(std::string_view text) { return parse_named<RoutingRule>(text, "routing rule", kRouting); }
 std::string_view recompute_name(Recompute recompute) { return kRecompute[static_cast<size_t>(recompute)]; }
 Recompute parse_recompute(std::string_view text) { return parse_named<Recompute>(text, "recomputation policy", kRecompute); }
+std::string_view mla_name(MlaStrategy mla) { return kMla[static_cast<size_t>(mla)]; }
+MlaStrategy parse_mla(std::string_view text) { return parse_named<MlaStrategy>(text, "strategy of latent attention", kMla); }
 
 void validate(const Scenario& scenario) {
   const auto at_least = [](std::int64_t value, std::int64_t least, std::string_view name) {
@@ -49,6 +54,7 @@ void validate(const Scenario& scenario) {
   at_least(scenario.grad_accumulation, 1, "grad-accumulation");
   if (scenario.phase == Phase::kDecode) at_least(scenario.context, 1, "context");
   if (scenario.phase == Phase::kGenerate) at_least(scenario.tokens, 1, "tokens");
+  if (scenario.tokens > kMostTokens) throw_input(fmt::format("a generation of more than {} tokens is counted step by step and would take minutes", kMostTokens), {"", 0, "tokens"});
   if (scenario.participation && (scenario.participation->num < 0 || scenario.participation->num > scenario.participation->den))
     throw_input(fmt::format("participation must lie in [0, 1], not {}", scenario.participation->str()), {"", 0, "participation"});
 }

@@ -40,6 +40,7 @@ struct Scenario {
   bool write_cache = true;              // prefill: append keys and values to the cache
 
   RoutingRule rule() const;
+  friend bool operator==(const Scenario&, const Scenario&) = default;
 };
 
 std::string_view phase_name(Phase phase);
@@ -50,6 +51,9 @@ std::string_view routing_name(RoutingRule rule);
 RoutingRule parse_routing(std::string_view text);
 std::string_view recompute_name(Recompute recompute);
 Recompute parse_recompute(std::string_view text);
+
+std::string_view mla_name(MlaStrategy mla);
+MlaStrategy parse_mla(std::string_view text);
 
 // Throws Error(kInput) on sizes that are zero where they may not be, negative, or contradictory.
 void validate(const Scenario& scenario);

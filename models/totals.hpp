@@ -13,7 +13,13 @@ struct ListTotals {
   std::array<Flops, 4> flops_by_pass{};      // by Pass
   ExpectedCost expected;                     // only where asked for
   Flops part(Part part) const { return flops_by_part[static_cast<size_t>(part)]; }
+  bool affine_in_batch = false;              // no random rows and no experts: every declared sum is a + b x batch
   Flops pass(Pass pass) const { return flops_by_pass[static_cast<size_t>(pass)]; }
 };
+
+// The expectation of a list without anything random.
+inline ExpectedCost declared_as_expected(const Cost& total) {
+  return {0, total.flops.to_double(), total.flops_recompute.to_double(), total.elements_total().to_double(), total.read.to_double(), total.written.to_double()};
+}
 
 }  // namespace fathom

@@ -23,12 +23,14 @@ struct ModelFlags {
   std::optional<std::int64_t> slots;
   std::string rounding;
   std::string gate;
+  std::optional<std::int64_t> mtp;
+  bool strict = false;
 };
 
 struct ScenarioFlags {
   std::vector<std::string> phases;
   std::string batch, seq, context, prompt, tokens, past;  // lists and ranges
-  std::string dtype, kv_dtype, grad_dtype, logits, routing, participation, recompute;
+  std::string dtype, kv_dtype, grad_dtype, logits, routing, participation, recompute, mla;
   std::string kv_page, grad_accumulation;
   bool full_mask = false;
   bool no_optimizer = false;

@@ -7,6 +7,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "reports/save.hpp"
+#include "tools/convention.hpp"
 #include "tools/generation.hpp"
 #include "tools/gpu_table.hpp"
 #include "tools/interrupt.hpp"
@@ -28,6 +29,7 @@ struct Flags {
   ProfileFlags profile;
   TextFlags text;
   OutputFlags output;
+  std::string convention;
 };
 
 enum class Command { kPredict, kRun, kCompare };
@@ -148,6 +150,7 @@ int run_timed(const Flags& flags, Command command) {
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
+    for (size_t i = 0; i < asked; ++i) apply_convention(flags.convention, timed[i].configuration.network, timed[i].configuration.scenario, record.results[i]);
     add_generations(record, generations, &*machine, command, flags);
     return emit(record, flags.output);
   }
@@ -179,6 +182,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     add_text_flags(*sub, flags->text);
   }
   if (command == Command::kPredict) {
+    add_convention_flag(*sub, flags->convention);
     add_plan_flags(*sub, flags->plan);
     add_table_flags(*sub, flags->table);
     sub->get_option("MODEL")->required(false);

@@ -89,6 +89,7 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
 int run(const Flags& flags) {
   const SweepKind kind = parse_kind(flags.what);
   const bool keeps = !flags.pareto.empty() || flags.top > 0;
+  if (flags.jobs < 0) throw_input(fmt::format("must be at least 1, not {}", flags.jobs), {"", 0, "--jobs"});
   if (flags.top < 0) throw_input("--top is at least 1");
   if (flags.top > 0 && flags.sort.empty()) throw Error(ErrorKind::kUsage, "--top needs --sort COLUMN", {}, "such as --top 10 --sort flops");
   if (flags.top == 0 && !flags.sort.empty()) throw Error(ErrorKind::kUsage, "--sort orders the rows of --top N; rows themselves are streamed", {}, "add --top N");

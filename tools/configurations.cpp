@@ -1,6 +1,8 @@
 // From flags to configurations: ranges, defaults, MoD twins.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "lib/error.hpp"
@@ -23,7 +25,13 @@ std::int64_t parse_integer(std::string_view text, std::string_view flag) {
 
 // The model as written, with the twin flags applied.
 Network resolve(const std::string& model, const ModelFlags& flags) {
-  Network network = load_network(model);
+  HfOptions options;
+  options.strict = flags.strict;
+  Network network = load_network(model, options);
+  if (flags.mtp) {
+    network.mtp = *flags.mtp;
+    validate(network);
+  }
   const bool twin = flags.mod_every || !flags.capacity.empty() || flags.slots;
   if (!twin) {
     if (!flags.rounding.empty() || !flags.gate.empty())
@@ -61,7 +69,12 @@ Fraction parse_fraction_flag(const std::string& text, std::string_view flag) {
   try {
     return parse_fraction(text);
   } catch (const Error& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}: {}", flag, error.message()), {}, error.hint());
+    // What reads as a number (nan, -0.1, 1/0, 1e-400) is a wrong value; anything else is not understood.
+    std::string lower = text;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string body = lower.substr(lower.find_first_not_of("+-") == std::string::npos ? 0 : lower.find_first_not_of("+-"));
+    const bool number = body == "nan" || body == "inf" || body == "infinity" || (!body.empty() && std::isdigit(static_cast<unsigned char>(body[0])) && body.find_first_not_of("0123456789.e+-/%") == std::string::npos);
+    throw Error(number ? ErrorKind::kInput : ErrorKind::kUsage, fmt::format("{}: {}", flag, error.message()), {}, error.hint());
   }
 }
 
@@ -104,6 +117,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--slots", flags.slots, "absolute slots per sequence instead of a share")->type_name("N")->group("MoD twin");
   app.add_option("--rounding", flags.rounding, "of capacity x tokens: floor, half-up, ceil [floor]")->type_name("MODE")->group("MoD twin");
   app.add_option("--gate", flags.gate, "raw, sigmoid or none [raw]")->type_name("G")->group("MoD twin");
+  app.add_option("--mtp", flags.mtp, "multi-token prediction modules that are counted [the model's; config.json: 0]")->type_name("N")->group("More");
+  app.add_flag("--strict", flags.strict, "config.json: an unknown key is an error")->group("More");
 }
 
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
@@ -120,6 +135,7 @@ void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->type_name("R")->group(group);
   app.add_option("--participation", flags.participation, "threshold routing: share of tokens that take a routed block [capacity]")->type_name("F")->group(group);
   app.add_option("--recompute", flags.recompute, "train: none, selective or full [none]")->type_name("R")->group(group);
+  app.add_option("--mla", flags.mla, "latent attention: naive, absorbed or decompress [naive]")->type_name("M")->group("More");
   app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->type_name("T")->group("More");
   app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->type_name("T")->group("More");
   app.add_option("--kv-page", flags.kv_page, "cache rows per page [1]")->type_name("N")->group("More");
@@ -144,6 +160,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       if (!flags.logits.empty()) base.logits = parse_logits(flags.logits);
       if (!flags.routing.empty()) base.routing = parse_routing(flags.routing);
       if (!flags.participation.empty()) base.participation = parse_fraction_flag(flags.participation, "--participation");
+      if (!flags.mla.empty()) base.mla = parse_mla(flags.mla);
       if (!flags.recompute.empty()) base.recompute = parse_recompute(flags.recompute);
       base.full_mask = flags.full_mask;
       base.optimizer = !flags.no_optimizer;

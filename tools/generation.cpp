@@ -59,11 +59,11 @@ Result count_generation(const Configuration& c) {
   double expected = comparable_flops(prefill);
   std::int64_t peak = plan_memory(prefill).arena;
   for (std::int64_t token = 1; token < s.tokens; ++token) {
-    const Workload step = build(c.network, generation_decode(s, s.length + token));
-    sum += step.total();
-    expected += comparable_flops(step);
-    if (token + 1 == s.tokens) peak = std::max(peak, plan_memory(step).arena);
+    const ListTotals step = count_totals(c.network, generation_decode(s, s.length + token), true);
+    sum += step.total;
+    expected += step.expected.flops;
   }
+  if (s.tokens > 1) peak = std::max(peak, plan_memory(build(c.network, generation_decode(s, s.length + s.tokens - 1))).arena);
   const Scenario last = generation_decode(s, s.length + std::max<std::int64_t>(0, s.tokens - 1));
   const Result end = counted_result(c.label, c.network, last, build(c.network, last));
   Figures& totals = result.totals;

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda_host/loader.hpp"
 #include "lib/error.hpp"
+#include "reports/utf8.hpp"
 #include "tools/cli.hpp"
 #include "tools/defaults.hpp"
 #include "tools/help.hpp"
@@ -33,7 +34,7 @@ std::string hint_for(const CLI::App& app, const std::string& message) {
 }
 
 int report(const Error& error) {
-  fmt::print(stderr, "fathom: {}\n", error.what());
+  fmt::print(stderr, "fathom: {}\n", valid_utf8(error.what()));  // messages quote what was read
   return exit_code(error.kind());
 }
 
@@ -91,8 +92,8 @@ int run(int argc, char** argv) {
       message = fmt::format("unknown command '{}'", argv[1]);
       hint = name_hint(argv[1], names);
     }
-    fmt::print(stderr, "fathom: {}\n", message);
-    if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
+    fmt::print(stderr, "fathom: {}\n", valid_utf8(message));
+    if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", valid_utf8(hint));
     return 2;
   }
   return code;

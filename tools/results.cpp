@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
 #include "models/params.hpp"
 
 namespace fathom {
 namespace {
+
+bool is_latent(const Network& network) {
+  return std::any_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.attention && kind.attention->mla; });
+}
 
 bool same_shape(const Network& routed, const Network& dense) {
   if (dense.has_routes() || !routed.has_routes()) return false;
@@ -21,7 +28,7 @@ bool same_shape(const Network& routed, const Network& dense) {
 
 bool same_scenario(const Scenario& a, const Scenario& b) {
   return a.phase == b.phase && a.batch == b.batch && a.length == b.length && a.past == b.past && a.context == b.context && a.tokens == b.tokens &&
-         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute;
+         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute && a.mla == b.mla;
 }
 
 Figures scenario_figures(const Network& network, const Scenario& s) {
@@ -39,6 +46,7 @@ Figures scenario_figures(const Network& network, const Scenario& s) {
   }
   figures.set("dtype", Cell::text(std::string(dtype_name(s.dtype))));
   figures.set("logits", Cell::text(std::string(logits_name(s.logits))));
+  if (is_latent(network)) figures.set("mla", Cell::text(std::string(mla_name(s.mla))));
   if (network.has_routes()) figures.set("routing", Cell::text(std::string(routing_name(s.rule()))));
   if (s.phase == Phase::kTrain && s.recompute != Recompute::kNone) figures.set("recompute", Cell::text(std::string(recompute_name(s.recompute))));
   return figures;
@@ -127,8 +135,18 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   totals.set("bytes_written", Cell::count(total.written));
   const bool caches = s.phase != Phase::kTrain;
   const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
-  totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page) : Bytes()));
+  totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla) : Bytes()));
+  if (caches && s.mla == MlaStrategy::kNaive && is_latent(network))
+    result.notes.push_back({Note::Severity::kNote, "latent attention is counted naively: keys and values of every head are formed and cached (kv_bytes); the latent rows alone "
+                                                   "(kv_bytes_per_token) are cached with --mla absorbed or decompress"});
   totals.set("kv_bytes_per_token", Cell::count(kv_bytes_per_token(network, s.kv_dtype)));
+  const MemoryParts memory = memory_parts(workload);
+  totals.set("weight_bytes", Cell::count(memory.weights));
+  if (s.phase == Phase::kTrain) {
+    totals.set("gradient_bytes", Cell::count(memory.gradients));
+    totals.set("optimizer_bytes", Cell::count(memory.optimizer));
+    totals.set("saved_bytes", Cell::count(memory.saved));
+  }
   totals.set("peak_bytes", Cell::count(static_cast<u128>(plan_memory(workload).arena)));
   result.convention_flops = Cell::count(total.flops);
   for (int p = 0; p < kPartCount; ++p) {

@@ -125,10 +125,10 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
     network_ = point.network_index;
   }
   const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length;
-  const ListTotals sums = count_totals(network, s, need_expected_);
+  const ListTotals& sums = memo_.totals(network, point.network_index, s, need_expected_);
   const Cost& total = sums.total;
   double twin_flops = 0, twin_seconds = 0;
-  if (need_twin_) twin_flops = count_totals(twin_, s, true).expected.flops;
+  if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, s, true).expected.flops;
   // The list itself is made only where something walks it.
   std::optional<Workload> list;
   StepPrediction prediction;
@@ -138,7 +138,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
     if (need_twin_) twin_seconds = predict(build(twin_, s), *machine_, options_).seconds;
   }
   if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
-    kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
+    kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
   }
   const auto ratio = [](SweepValue& value, double a, double b) {
     if (b > 0) set(value, a / b);

@@ -9,6 +9,7 @@
 #include "lib/machine.hpp"
 #include "lib/predict/prediction.hpp"
 #include "lib/units.hpp"
+#include "models/totals_memo.hpp"
 #include "tools/sweep_space.hpp"
 
 namespace fathom {
@@ -58,6 +59,7 @@ class RowEvaluator {
   std::uint64_t network_ = ~std::uint64_t{0};
   u128 params_ = 0, active_ = 0;
   Network twin_;
+  TotalsMemo memo_, twin_memo_;
   struct {
     std::int64_t length = -1, page = 0;
     DType dtype = DType::kF32;

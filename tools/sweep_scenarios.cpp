@@ -33,6 +33,7 @@ SweepSpace::Axis& SweepSpace::add_axis(Slot slot, const char* column, const std:
 
 void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   base_.full_mask = flags.full_mask;
+  if (!flags.mla.empty()) base_.mla = parse_mla(flags.mla);
   base_.optimizer = !flags.no_optimizer;
   std::vector<std::string> phases;
   for (const std::string& item : flags.phases)

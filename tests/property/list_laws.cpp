@@ -6,6 +6,7 @@
 
 #include "lib/error.hpp"
 #include "lib/plan.hpp"
+#include "models/totals_memo.hpp"
 #include "models/builder.hpp"
 #include "models/pairs.hpp"
 #include "tests/random_networks.hpp"
@@ -118,6 +119,48 @@ TEST_CASE("every list is sound, and counting without it gives its sums", "[laws]
     }
   }
   CHECK(built > 3500);
+}
+
+TEST_CASE("totals along batches and lengths are those of each configuration", "[laws]") {
+  TotalsMemo memo;
+  int affine = 0, random = 0;
+  const auto compare = [&](const Network& network, std::uint64_t seed, const Scenario& scenario, bool expectations) {
+    const ListTotals direct = count_totals(network, scenario, expectations);
+    const ListTotals& kept = memo.totals(network, seed, scenario, expectations);
+    CAPTURE(scenario.length, scenario.batch, expectations);
+    CHECK(kept.total == direct.total);
+    CHECK(kept.flops_by_part == direct.flops_by_part);
+    CHECK(kept.flops_by_pass == direct.flops_by_pass);
+    if (expectations) {
+      CHECK(kept.expected.flops == direct.expected.flops);
+      CHECK(kept.expected.read == direct.expected.read);
+    }
+    ++(direct.affine_in_batch ? affine : random);
+  };
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    const Network network = random_network(seed);
+    for (Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
+      Scenario scenario = random_scenario(seed, phase);
+      if (!try_build(network, scenario)) continue;
+      CAPTURE(seed, phase_name(phase));
+      for (const std::int64_t batch : {2, 1, 3, 7, 8, 1000, 2}) {
+        scenario.batch = batch;
+        compare(network, seed, scenario, batch != 8);
+      }
+      // Lengths upwards, down again, and in steps; two batches of each.
+      for (std::int64_t step : {1, 3, 4}) {
+        for (std::int64_t k = 0; k < 30; ++k) {
+          scenario.length = 1 + step * (k == 25 ? 2 : k);
+          for (const std::int64_t batch : {1, 5}) {
+            scenario.batch = batch;
+            compare(network, seed, scenario, seed % 2 == 0);
+          }
+        }
+      }
+    }
+  }
+  CHECK(affine > 50'000);
+  CHECK(random > 50'000);
 }
 
 TEST_CASE("pairs: windows and chunks (law 1)", "[laws]") {

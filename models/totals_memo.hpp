@@ -1,0 +1,52 @@
+// Totals of configurations that differ in batch and length alone, without counting each: what makes a sweep fast.
+//
+// Every row, pair and key count of an op list is a number per sequence times the batch, and the cost rules are affine in them (SPEC_COUNT 4, 5, 8: weights are read
+// once, whatever the batch). So every declared sum is a + b x batch, unless a number of distinct experts enters or rows are random: two counted points
+// give all others, exactly. What is not affine (ListTotals::affine_in_batch) is counted each time; so is whatever could overflow.
+//
+// Over the length S of a prefill or training step, a and b are polynomials of degree 2 (rows S, causal pairs S (S + 1) / 2) where no window or chunk ends the growth;
+// in a routed block C = round(rho S) and C (C + 1) / 2 take part, and with rho = p / q the step from S to S + q adds p slots, whatever the rounding: within one
+// residue class modulo q they are polynomials as well, as long as C > 0 (an op without rows reads no weights).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "models/builder.hpp"
+
+namespace fathom {
+
+class TotalsMemo {
+ public:
+  // count_totals(network, scenario, expectations). `network_id` tells networks apart: the same id must mean the same network.
+  const ListTotals& totals(const Network& network, std::uint64_t network_id, const Scenario& scenario, bool expectations);
+
+ private:
+  // f(S0 + t Q) = at + t d1 + t (t - 1) / 2 d2.
+  struct Polynomial {
+    ListTotals at, d1, d2;
+    ListTotals value(std::int64_t t) const;
+  };
+  // Lengths of one residue, with the same routed blocks empty.
+  struct LengthClass {
+    std::int64_t residue = 0;
+    std::uint64_t empty = 0;
+    int requests = 0;
+    std::int64_t first = 0;               // S0; 0: not counted yet
+    Polynomial single, per_sequence;      // batch 1, and the rise per further sequence
+  };
+  LengthClass* class_of(const Network& network, const Scenario& scenario);
+  void follow(const Network& network, const Scenario& scenario);
+  ListTotals along(std::int64_t batch) const;
+
+  std::uint64_t id_ = 0;
+  std::optional<Scenario> scenario_;      // of `first_`
+  bool expectations_ = false;
+  ListTotals first_, current_;
+  std::optional<ListTotals> slope_;       // per sequence
+  std::int64_t period_ = 0;               // of lengths; 0: lengths are counted one by one
+  std::vector<LengthClass> classes_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,94 @@
+"""Contradictory, huge, negative and damaged input: one clear error and exit 3 (2 where it cannot be parsed); never a crash, a hang or a number."""
+
+import json
+
+from _cli import ARGUMENTS, CliTest, main
+
+
+class BadInput(CliTest):
+    def quick(self, code, words, *arguments):
+        result = self.refuses(code, words, *arguments)
+        self.assertEqual(result.stdout, "")
+        errors = [line for line in result.stderr.splitlines() if line.startswith("fathom: ")]
+        self.assertEqual(len(errors), 1, str(result))
+
+    def test_scenarios(self):
+        for words, *arguments in (
+            ("seq must be at least 1", "--seq", "0"),
+            ("seq must be at least 1", "--seq", "-5"),
+            ("too large", "--seq", "99999999999999999999"),
+            ("absurdly large", "--seq", "9223372036854775807"),
+            ("too large", "--seq", "1099511627776", "--batch", "1099511627776"),
+            ("context must be at least 1", "--phase", "decode", "--context", "0"),
+            ("participation must lie in [0, 1]", "--participation", "2"),
+            ("kv-page must be at least 1", "--kv-page", "0"),
+            ("at least 1", "--grad-accumulation", "0", "--phase", "train"),
+            ("micro-steps", "--grad-accumulation", "1000000000000", "--phase", "train"),
+            ("tokens", "--phase", "generate", "--tokens", "1000000000000"),
+            ("never ends", "--seq", "1:10:0"),
+            ("runs backwards", "--seq", "10:1"),
+            ("more than a million", "--seq", "1:100000000:1"),
+            ("unknown phase", "--phase", "bogus"),
+            ("did you mean 'absorbed'", "--mla", "absorbd"),
+            ("unknown data type", "--dtype", "f33"),
+        ):
+            self.quick(3, words, "count", "gpt2-124m", *arguments)
+        self.quick(2, "not an integer", "count", "gpt2-124m", "--batch", "1e3")
+        self.quick(2, "not an integer", "count", "gpt2-124m", "--seq", "1,,2")
+
+    def test_capacities(self):
+        for capacity in ("1.5", "-0.1", "nan", "inf", "-inf", "1/0", "1e-400", "0.1234567890123456789012345"):
+            self.quick(3, "capacity", "count", "gpt2-124m", f"--capacity={capacity}")
+        for capacity in ("half", "0,5", "1/8x"):
+            self.quick(2, "capacity", "count", "gpt2-124m", f"--capacity={capacity}")
+        self.quick(3, "mod-every", "count", "gpt2-124m", "--mod-every", "0")
+        self.quick(3, "no block is routed", "count", "gpt2-124m", "--mod-every", "13")
+        self.quick(3, "slots", "count", "gpt2-124m", "--mod-every", "2", "--slots=-1")
+
+    def test_networks(self):
+        base = {"width": 64, "vocab": 100, "layers": 4, "heads": 4, "mlp": 256}
+        for number, (words, change) in enumerate((
+            ("width", {"width": 0}), ("heads", {"heads": 5}), ("kv_heads", {"kv_heads": 3}), ("window", {"window": 0}), ("window", {"window": -1}),
+            ("chunk", {"chunk": 0}), ("layers", {"layers": -3}), ("layers", {"layers": 10**12}), ("mlp", {"mlp": "1e9"}), ("vocab", {"vocab": 2**63}),
+            ("width", {"width": 10**14}), ("did you mean 'rms'", {"norm": "rmss"}), ("norm_epsilon", {"norm_epsilon": "nan"}), ("rope_base", {"rope_base": "inf"}),
+            ("even", {"head_dim": 3}), ("padded_vocab", {"padded_vocab": 50}), ("mtp", {"mtp": -1}), ("unknown key", {"capacityy": "1/8"}),
+            ("nest deeper", {"pattern": "(" * 5000 + "a" + ")" * 5000}), ("repetition", {"pattern": "999999999*(a b)"}),
+        )):
+            text = "[network]\n" + "".join(f"{key} = {value}\n" for key, value in {**base, **change}.items())
+            self.quick(3, words, "count", self.write(f"n{number}.ini", text))
+        for name, content, words in (
+            ("big.ini", "[network]\n" + "# x\n" * 2_600_000, "larger than"), ("utf16.ini", "[network]\nwidth = 8\n".encode("utf-16"), "UTF-16"),
+            ("latin.ini", b"[network]\nname = \xff\xfe\n", "not UTF-8"), ("nul.ini", b"[network]\nwidth = 8\0\n", "NUL"), ("empty.ini", "", ""),
+            ("twice.ini", "[network]\nwidth = 8\nwidth = 9\n", "twice"), ("open.ini", "[network\n", "lacks its"),
+        ):
+            self.quick(3, words, "count", self.write(name, content))
+
+    def test_configurations(self):
+        whole = json.loads((ARGUMENTS.source / "tests/data/hf/llama-3-8b.json").read_text())
+        for number, (key, value) in enumerate((
+            ("hidden_size", 0), ("hidden_size", -1), ("hidden_size", 4096.5), ("hidden_size", "4096"), ("hidden_size", True), ("hidden_size", None),
+            ("hidden_size", 10**30), ("vocab_size", 2**62), ("num_hidden_layers", 0), ("num_hidden_layers", 10**9), ("num_attention_heads", 33),
+            ("num_key_value_heads", 5), ("num_key_value_heads", 0), ("head_dim", 0), ("head_dim", 129), ("intermediate_size", 0), ("tie_word_embeddings", 3),
+            ("model_type", "llamma"), ("model_type", 3), ("max_position_embeddings", -5),
+        )):
+            self.quick(3, "", "count", self.write(f"c{number}.json", json.dumps({**whole, key: value})))
+        for key in ("hidden_size", "model_type", "vocab_size", "num_hidden_layers"):
+            self.quick(3, key, "count", self.write("missing.json", json.dumps({k: v for k, v in whole.items() if k != key})))
+        text = json.dumps(whole)
+        for name, content, words in (
+            ("deep.json", "[" * 100_000 + "]" * 100_000, "deeper"), ("deep2.json", '{"x":' * 50_000 + "1" + "}" * 50_000, "deeper"),
+            ("big.json", '{"model_type":"llama","pad":"' + "a" * 10_000_000 + '"}', ""), ("many.json", "{" + ",".join(f'"k{i}":{i}' for i in range(600_000)) + "}", "values"),
+            ("nan.json", text.replace("4096", "NaN", 1), "JSON"), ("e.json", text.replace("4096", "1e999", 1), ""), ("cut.json", text[:-5], "JSON"), ("tail.json", text + "x", "JSON"),
+            ("bytes.json", text.encode().replace(b"llama", b"ll\xff\xfeama"), "UTF-8"), ("null.json", "null", "object"), ("list.json", "[1,2]", "object"), ("empty.json", "", ""),
+        ):
+            self.quick(3, words, "count", self.write(name, content))
+        self.quick(3, "unknown", "count", self.write("strict.json", json.dumps({**whole, "brand_new_key": 1})), "--strict")
+        self.run_fathom("count", self.write("ignored.json", json.dumps({**whole, "brand_new_key": 1})), "--seq", "16")
+
+    def test_records(self):
+        for name, content in (("r1.json", "{}"), ("r2.json", '{"schema": "fathom-record-99"}'), ("r3.json", "[" * 100_000), ("r4.json", b"\xff\xfe"), ("r5.json", "")):
+            self.quick(3, "", "report", self.write(name, content))
+
+
+if __name__ == "__main__":
+    main()

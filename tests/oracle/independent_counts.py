@@ -1,0 +1,417 @@
+"""Parameters, FLOPs and cache sizes of random models, counted straight from a config.json: a second opinion on `fathom count`.
+
+Nothing of the project is imported and none of its formulas is used. A model is a list of tensors as its checkpoint would hold them (their
+sizes are the parameters), every matrix product is listed with its rows, and attention is counted by looking at each (query, key) pair of
+a short sequence in turn. 1 multiply-add = 2 FLOP; everything else (norms, softmax, embedding lookup) is no FLOP here.
+
+    python3 independent_counts.py --count 240 > data/independent_counts.json       # cases with what is expected of them
+    python3 independent_counts.py --count 2000 --seed 7 --fathom build/fathom      # compares; prints what differs
+
+tests/cli/independent.py does both: the stored cases must be those that this file makes, and `fathom count` must agree with all of them.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from fractions import Fraction
+
+
+# ---- random configurations -------------------------------------------------------------------------------------------------------
+
+
+def heads(rng, choose):
+    kv = rng.choice([1, 2, 3, 4])
+    choose["num_key_value_heads"] = kv
+    choose["num_attention_heads"] = kv * rng.choice([1, 1, 2, 4])
+
+
+def common(rng, family):
+    return {
+        "model_type": family,
+        "hidden_size": 8 * rng.randint(2, 40),
+        "num_hidden_layers": rng.randint(1, 9),
+        "vocab_size": rng.randint(50, 5000),
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": rng.random() < 0.5,
+        "hidden_act": "silu",
+    }
+
+
+def make_llama(rng):
+    c = common(rng, "llama")
+    heads(rng, c)
+    c["head_dim"] = 2 * rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["attention_bias"] = rng.random() < 0.3
+    c["mlp_bias"] = rng.random() < 0.3
+    c["rms_norm_eps"] = 1e-5
+    return c
+
+
+def make_mistral(rng):
+    c = common(rng, "mistral")
+    heads(rng, c)
+    c["head_dim"] = 2 * rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["sliding_window"] = rng.choice([None, 1, 2, 3, 7, 16, 50, 4096])
+    return c
+
+
+def make_qwen2(rng):
+    c = common(rng, "qwen2")
+    heads(rng, c)
+    c["hidden_size"] = 2 * c["num_attention_heads"] * rng.randint(1, 20)  # the head size is width / heads
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["use_sliding_window"] = rng.random() < 0.5
+    c["sliding_window"] = rng.choice([1, 5, 11, 100])
+    c["max_window_layers"] = rng.randint(0, 9)
+    return c
+
+
+def make_qwen3(rng):
+    c = common(rng, "qwen3")
+    heads(rng, c)
+    c["head_dim"] = 2 * rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["attention_bias"] = False
+    c["use_sliding_window"] = False
+    return c
+
+
+def make_gemma2(rng):
+    c = common(rng, "gemma2")
+    heads(rng, c)
+    c["head_dim"] = 2 * rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["sliding_window"] = rng.choice([1, 4, 9, 64])
+    return c
+
+
+def make_gpt2(rng):
+    n = rng.randint(1, 8)
+    return {
+        "model_type": "gpt2",
+        "n_embd": 2 * n * rng.randint(1, 20),
+        "n_layer": rng.randint(1, 9),
+        "n_head": n,
+        "n_positions": 4096,
+        "vocab_size": rng.randint(50, 5000),
+        "n_inner": rng.choice([None, rng.randint(1, 900)]),
+        "activation_function": "gelu_new",
+    }
+
+
+def make_mixtral(rng):
+    c = common(rng, "mixtral")
+    heads(rng, c)
+    c["head_dim"] = 2 * rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 500)
+    c["num_local_experts"] = rng.randint(2, 12)
+    c["num_experts_per_tok"] = rng.randint(1, c["num_local_experts"])
+    c["sliding_window"] = None
+    return c
+
+
+def make_qwen3_moe(rng):
+    c = common(rng, "qwen3_moe")
+    heads(rng, c)
+    c["head_dim"] = 2 * rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["moe_intermediate_size"] = rng.randint(1, 300)
+    c["num_experts"] = rng.randint(2, 12)
+    c["num_experts_per_tok"] = rng.randint(1, c["num_experts"])
+    c["decoder_sparse_step"] = rng.randint(1, 3)
+    c["mlp_only_layers"] = sorted(l for l in range(c["num_hidden_layers"]) if rng.random() < 0.2)
+    c["use_sliding_window"] = False
+    c["attention_bias"] = False
+    return c
+
+
+def make_qwen2_moe(rng):
+    c = common(rng, "qwen2_moe")
+    heads(rng, c)
+    c["hidden_size"] = 2 * c["num_attention_heads"] * rng.randint(1, 20)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["moe_intermediate_size"] = rng.randint(1, 300)
+    c["shared_expert_intermediate_size"] = rng.randint(1, 700)
+    c["num_experts"] = rng.randint(2, 12)
+    c["num_experts_per_tok"] = rng.randint(1, c["num_experts"])
+    c["decoder_sparse_step"] = rng.randint(1, 3)
+    c["mlp_only_layers"] = []
+    c["use_sliding_window"] = False
+    return c
+
+
+def make_deepseek(rng):
+    c = common(rng, rng.choice(["deepseek_v2", "deepseek_v3"]))
+    c["num_attention_heads"] = c["num_key_value_heads"] = rng.randint(1, 8)
+    c["q_lora_rank"] = rng.choice([None, rng.randint(1, 90)])
+    c["kv_lora_rank"] = rng.randint(1, 90)
+    c["qk_nope_head_dim"] = rng.randint(1, 40)
+    c["qk_rope_head_dim"] = 2 * rng.randint(1, 20)
+    c["v_head_dim"] = rng.randint(1, 40)
+    c["intermediate_size"] = rng.randint(1, 900)
+    c["moe_intermediate_size"] = rng.randint(1, 300)
+    c["n_routed_experts"] = rng.randint(2, 12)
+    c["num_experts_per_tok"] = rng.randint(1, c["n_routed_experts"])
+    c["n_shared_experts"] = rng.choice([None, 1, 2])
+    c["first_k_dense_replace"] = rng.randint(0, 3)
+    c["moe_layer_freq"] = rng.randint(1, 2)
+    return c
+
+
+FAMILIES = [make_llama, make_mistral, make_qwen2, make_qwen3, make_gemma2, make_gpt2, make_mixtral, make_qwen3_moe, make_qwen2_moe, make_deepseek]
+
+
+def make_case(seed):
+    rng = random.Random(seed)
+    config = FAMILIES[seed % len(FAMILIES)](rng)
+    case = {"seed": seed, "config": config, "batch": rng.randint(1, 4), "phase": rng.choice(["prefill", "prefill", "train", "decode"])}
+    case["length"] = rng.randint(1, 40)
+    if case["phase"] == "prefill":
+        case["logits"] = rng.choice(["all", "last", "none"])
+        case["past"] = rng.choice([0, 0, rng.randint(1, 30)])
+    if rng.random() < 0.4 and case["phase"] != "decode":
+        case["mod_every"] = rng.randint(1, min(4, config.get("num_hidden_layers") or config["n_layer"]))
+        case["capacity"] = rng.choice(["1/8", "0.25", "1/3", "0.5", "0.9", "1", "0"])
+        case["rounding"] = rng.choice(["floor", "half-up", "ceil"])
+        case["past"] = 0
+    return case
+
+
+# ---- what a model is -------------------------------------------------------------------------------------------------------------
+
+
+class Layer:
+    """Matrices as (name, inputs, outputs), other parameters as a number, and attention as numbers and a predicate."""
+
+    def __init__(self):
+        self.matrices = []
+        self.vectors = 0
+        self.heads = self.qk = self.v = 0
+        self.cached = 0  # elements of keys and values per token
+        self.sees = lambda query, key: key <= query
+        self.router = None   # (inputs, outputs) of the expert router, every token
+        self.expert = None   # (number, chosen, matrices of one)
+        self.window = None   # most tokens that a cache of this layer has to hold
+
+
+def grouped(layer, config, h, n, m, d, bias_qkv, bias_o):
+    layer.matrices += [("q", h, n * d), ("k", h, m * d), ("v", h, m * d), ("o", n * d, h)]
+    layer.vectors += (n * d + 2 * m * d if bias_qkv else 0) + (h if bias_o else 0)
+    layer.heads, layer.qk, layer.v = n, d, d
+    layer.cached = 2 * m * d
+
+
+def windowed(layer, window):
+    layer.sees = lambda query, key: key <= query and query - key < window
+    layer.window = window
+
+
+def gated(h, f):
+    return [("gate", h, f), ("up", h, f), ("down", f, h)]
+
+
+def layers_of(c):
+    kind = c["model_type"]
+    if kind == "gpt2":
+        h, n = c["n_embd"], c["n_head"]
+        f = c["n_inner"] or 4 * h
+        result = []
+        for _ in range(c["n_layer"]):
+            layer = Layer()
+            grouped(layer, c, h, n, n, h // n, True, True)
+            layer.matrices += [("up", h, f), ("down", f, h)]
+            layer.vectors += f + h + 4 * h  # biases of the MLP; two LayerNorms with gain and bias
+            result.append(layer)
+        return result
+    h, n, m = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
+    result = []
+    for index in range(c["num_hidden_layers"]):
+        layer = Layer()
+        layer.vectors += 2 * h  # two RMSNorms
+        if kind.startswith("deepseek"):
+            r_q, r_kv, d_n, d_r, d_v = c["q_lora_rank"], c["kv_lora_rank"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+            if r_q is None:
+                layer.matrices.append(("q", h, n * (d_n + d_r)))
+            else:
+                layer.matrices += [("q_a", h, r_q), ("q_b", r_q, n * (d_n + d_r))]
+                layer.vectors += r_q
+            layer.matrices += [("kv_a", h, r_kv + d_r), ("kv_b", r_kv, n * (d_n + d_v)), ("o", n * d_v, h)]
+            layer.vectors += r_kv
+            layer.heads, layer.qk, layer.v = n, d_n + d_r, d_v
+            layer.cached = r_kv + d_r  # the latent row
+            sparse = index >= c["first_k_dense_replace"] and index % c["moe_layer_freq"] == 0
+            if sparse:
+                e = c["n_routed_experts"]
+                layer.router = (h, e)
+                layer.expert = (e, c["num_experts_per_tok"], gated(h, c["moe_intermediate_size"]))
+                for _ in range(c["n_shared_experts"] or 0):
+                    layer.matrices += gated(h, c["moe_intermediate_size"])
+                if kind == "deepseek_v3":
+                    layer.vectors += e  # score correction
+            else:
+                layer.matrices += gated(h, c["intermediate_size"])
+            result.append(layer)
+            continue
+        d = c.get("head_dim") or h // n
+        bias = kind.startswith("qwen2") or c.get("attention_bias", False)
+        grouped(layer, c, h, n, m, d, bias, bias and not kind.startswith("qwen2"))
+        if kind.startswith("qwen3"):
+            layer.vectors += 2 * d  # query and key norm, one gain for all heads
+        if kind == "mistral" and c["sliding_window"]:
+            windowed(layer, c["sliding_window"])
+        if kind == "qwen2" and c["use_sliding_window"] and index >= c["max_window_layers"]:
+            windowed(layer, c["sliding_window"])
+        if kind == "gemma2":
+            layer.vectors += 2 * h  # norms after attention and MLP too
+            if index % 2 == 0:
+                windowed(layer, c["sliding_window"])
+        if kind == "mixtral":
+            layer.router = (h, c["num_local_experts"])
+            layer.expert = (c["num_local_experts"], c["num_experts_per_tok"], gated(h, c["intermediate_size"]))
+        elif kind in ("qwen2_moe", "qwen3_moe") and (index + 1) % c["decoder_sparse_step"] == 0 and index not in c["mlp_only_layers"]:
+            layer.router = (h, c["num_experts"])
+            layer.expert = (c["num_experts"], c["num_experts_per_tok"], gated(h, c["moe_intermediate_size"]))
+            if kind == "qwen2_moe":
+                layer.matrices += gated(h, c["shared_expert_intermediate_size"]) + [("shared_gate", h, 1)]
+        else:
+            layer.matrices += gated(h, c["intermediate_size"])
+            if c.get("mlp_bias"):
+                layer.vectors += 2 * c["intermediate_size"] + h
+        result.append(layer)
+    return result
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------------------
+
+
+def size(matrices):
+    return sum(a * b for _, a, b in matrices)
+
+
+def slots(capacity, length, rounding):
+    exact = Fraction(capacity) * length
+    whole = exact.numerator // exact.denominator
+    rest = exact - whole
+    if rounding == "ceil" and rest > 0 or rounding == "half-up" and rest >= Fraction(1, 2):
+        whole += 1
+    return min(length, whole)
+
+
+def expected(case):
+    c = case["config"]
+    h = c.get("hidden_size") or c["n_embd"]
+    vocab = c["vocab_size"]
+    layers = layers_of(c)
+    tied = c.get("tie_word_embeddings", True)
+    gpt2 = c["model_type"] == "gpt2"
+    every = case.get("mod_every", 0)
+    routed = [every > 0 and index % every == every - 1 for index in range(len(layers))]
+
+    total = vocab * h * (1 if tied else 2) + (c["n_positions"] * h if gpt2 else 0) + (2 * h if gpt2 else h)
+    active = total
+    for layer, takes_part in zip(layers, routed):
+        own = size(layer.matrices) + layer.vectors + (h if takes_part else 0)  # a depth router has h weights
+        chosen = 0
+        if layer.expert:
+            number, k, matrices = layer.expert
+            own += layer.router[0] * layer.router[1]
+            chosen = k * size(matrices)
+            total += number * size(matrices)
+        total += own
+        active += own + chosen
+
+    decode = case["phase"] == "decode"
+    past = case.get("past", 0) if not decode else case["length"] - 1
+    new = 1 if decode else case["length"]
+    macs = 0
+    for layer, takes_part in zip(layers, routed):
+        rows = slots(case["capacity"], new, case["rounding"]) if takes_part else new
+        if takes_part:
+            macs += new * h  # every token is scored
+        macs += rows * size(layer.matrices)
+        if layer.expert:
+            macs += rows * (layer.router[0] * layer.router[1] + layer.expert[1] * size(layer.expert[2]))
+        pairs = 0
+        if takes_part:
+            # Which tokens are chosen is not known; without a window the pairs are the same for any of them.
+            pairs = sum(1 for query in range(rows) for key in range(rows) if key <= query)
+        else:
+            pairs = sum(1 for query in range(past, past + new) for key in range(past + new) if layer.sees(query, key))
+        macs += pairs * layer.heads * (layer.qk + layer.v)
+    logits = {"all": new, "last": 1, "none": 0}[case.get("logits", "all" if case["phase"] == "train" else "last")]
+    macs += logits * h * vocab
+    flops = 2 * macs * case["batch"]
+    if case["phase"] == "train":
+        flops *= 3
+    result = {"params_total": total, "params_active": active, "flops_matmul": flops}
+    # Elements that one token adds to the cache, all layers, two bytes each.
+    result["kv_bytes_per_token"] = 2 * sum(layer.cached for layer in layers)
+    return result
+
+
+def usable(case):
+    """A window over a routed block acts on original positions: its pairs depend on the choice."""
+    return not (case.get("mod_every") and any(layer.window is not None for layer in layers_of(case["config"])))
+
+
+def cases(count, seed):
+    found = []
+    at = 0
+    while len(found) < count:
+        case = make_case(seed * 1000003 + at)
+        at += 1
+        if usable(case):
+            case["expected"] = expected(case)
+            found.append(case)
+    return found
+
+
+def arguments(case, path):
+    args = ["count", path, "--phase", case["phase"], "--batch", str(case["batch"]), "--dtype", "bf16", "-o", "json", "-q"]
+    args += ["--context" if case["phase"] == "decode" else "--seq", str(case["length"])]
+    if case["phase"] == "prefill":
+        args += ["--logits", case["logits"], "--past", str(case["past"])]
+    if case.get("mod_every"):
+        args += ["--mod-every", str(case["mod_every"]), "--capacity", case["capacity"], "--rounding", case["rounding"]]
+    return args
+
+
+def differences(case, fathom, folder):
+    path = os.path.join(folder, "config.json")
+    with open(path, "w") as file:
+        json.dump(case["config"], file)
+    run = subprocess.run([fathom] + arguments(case, path), capture_output=True, text=True, timeout=60)
+    if run.returncode != 0:
+        return [f"exit {run.returncode}: {run.stderr.strip()}"]
+    totals = json.loads(run.stdout)["totals"]
+    return [f"{key}: counted {totals.get(key)}, here {value}" for key, value in case["expected"].items() if totals.get(key) != value]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=240)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fathom", help="compare with this program instead of printing the cases")
+    options = parser.parse_args()
+    made = cases(options.count, options.seed)
+    if not options.fathom:
+        print("[\n" + ",\n".join(json.dumps(case) for case in made) + "\n]")
+        return 0
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for case in made:
+            for line in differences(case, options.fathom, folder):
+                wrong += 1
+                print(f"seed {case['seed']} {case['config']['model_type']} {' '.join(arguments(case, 'config.json'))}: {line}")
+    print(f"{len(made)} configurations, {wrong} differences", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
