@@ -44,6 +44,7 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa i
   const bool can_pad = options.pad_rows && !options.transpose_x;
   if (amx && can_pad) choice.padded_rows = pad(shape.m);
 
+  const bool can_own = options.dtype == DType::kF32 && isa >= Isa::kAvx512;
   choice.path = options.path;
   if (choice.path == GemmPath::kAuto) {
     choice.path = GemmPath::kMatmul;
@@ -52,9 +53,8 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa i
     // is a multiple of 4 KiB); n=768 k=3072 167 and 139; 4096x4096 146 and 143; transposed n=32000 k=576 132 and 140.
     const bool tall_transposed = options.transpose_w && shape.n >= 8192 && shape.m <= 512;
     if (!amx && !options.packed && shape.m >= 64 && !tall_transposed) choice.path = GemmPath::kGemm;
-    if (own_is_faster(shape, options)) choice.path = GemmPath::kOwn;
+    if (can_own && (options.packed || !tall_transposed) && own_is_faster(shape, options)) choice.path = GemmPath::kOwn;
   }
-  const bool can_own = options.dtype == DType::kF32 && isa >= Isa::kAvx512;
   if (choice.path == GemmPath::kOwn && !can_own) choice.path = options.packed || amx ? GemmPath::kMatmul : GemmPath::kGemm;
   if (choice.path == GemmPath::kGemm && (amx || options.packed)) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
   if (choice.path == GemmPath::kOwn) {

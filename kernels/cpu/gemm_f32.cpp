@@ -119,7 +119,7 @@ std::int64_t w_block_floats(const F32Product& p, const F32Blocks& b) { return p.
 F32Blocks f32_blocks(const F32Product& p) {
   // Long blocks of k: every further one reads and writes all of Y once more. One thread, fraction of the FMA probe: 256x576x2304 0.90 in
   // two blocks, 0.88 in three; 512x4096x4096 0.955 in three, 0.94 in six, 0.93 in two; 1792x896x3584 0.965 in two, 0.91 in three.
-  constexpr std::int64_t kLongest = 1792, kXBytes = 1 << 20, kColumns = 2048;
+  constexpr std::int64_t kLongest = 1792, kXBytes = 1 << 20, kWBytes = 4 << 20;
   F32Blocks blocks;
   const std::int64_t parts = ceil_div(p.k, kLongest);
   blocks.k = std::min(p.k, round_up(ceil_div(p.k, parts), 4));
@@ -142,7 +142,9 @@ F32Blocks f32_blocks(const F32Product& p) {
     }
   }
   blocks.rows = std::min(ceil_div(p.m, blocks.row_parts), std::max<std::int64_t>(kTileRows, kXBytes / 4 / blocks.k / kTileRows * kTileRows));
-  blocks.columns = p.packed ? p.n : std::min(round_up(p.n, kTileColumns), kColumns);
+  // Plain weights: as many columns as one thread gets, while what is laid out stays near.
+  const std::int64_t each = ceil_div(ceil_div(p.n, kTileColumns), blocks.column_parts) * kTileColumns;
+  blocks.columns = p.packed ? p.n : std::min(each, std::max(kTileColumns, kWBytes / 4 / blocks.k / kTileColumns * kTileColumns));
   return blocks;
 }
 
