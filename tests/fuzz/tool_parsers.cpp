@@ -143,7 +143,7 @@ TEST_CASE("random ranges, fractions and quantities", "[fuzz]") {
     both.accepted += one.accepted, both.refused += one.refused;
   }
   const Outcome bytes = fuzz(quantities, 8000, 9, [](const std::string& text) { parse_bytes(text); });
-  CHECK(both.accepted > 200);
+  CHECK(both.accepted > 50);
   CHECK(both.refused > 5000);
   CHECK(bytes.accepted > 50);
 }
