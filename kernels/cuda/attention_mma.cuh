@@ -1,7 +1,7 @@
 // Flash attention on tensor cores (mma.sync m16n8k16, bf16 with f32 sums), forward: FlashAttention-2's scheme (Dao, arXiv 2307.08691).
 //
-// A block owns 128 queries of one head, a warp 32 of them (two row tiles of 16 share every fragment of K and V that is loaded). Key
-// tiles of 64 stream through two stages of shared memory by cp.async. The fragment of S = Q K^T that a lane holds is the fragment of P that
+// A block owns 128 queries of one head, a warp 32 of them (two row tiles of 16 share every fragment of K and V that is loaded); at head sizes
+// above 64, whose sums fill the registers, 64 and 16. Key tiles of 64 stream through two stages of shared memory by cp.async. The fragment of S = Q K^T that a lane holds is the fragment of P that
 // P V wants, so P never leaves the registers. Scores are scaled into base 2; a row that sees nothing gives zeros and -infinity.
 #pragma once
 
@@ -54,7 +54,7 @@ FATHOM_DEV float quad_sum(float v) {
 
 template <int kDim>
 FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
-  constexpr int kRows = kTensorRows, kTiles = kRows / 64, kLine = kDim + kTensorPad;
+  constexpr int kRows = kTensorRows<kDim>, kTiles = kRows / 64, kLine = kDim + kTensorPad;
   constexpr int kSteps = kDim / 16, kKeyTiles = kTensorKeys / 8;
   bf16* q_tile = dev::smem<bf16>();
   bf16* k_tile = q_tile + kRows * kLine;
