@@ -78,18 +78,20 @@ inline int attention_tile_dim(const AttentionArgs& a) { return a.qk_dim <= 64 &&
 inline constexpr int kTensorThreads = 128;   // 4 warps
 inline constexpr int kTensorKeys = 64;       // keys per tile
 inline constexpr int kTensorPad = 8;         // elements behind each row of a tile: matrix loads without bank conflicts
-constexpr int tensor_rows(int dim) { return dim <= 64 ? 128 : 128; }  // queries per block, forward
-inline constexpr int kTensorBackwardRows = 64;                        // queries (or keys) per block, backward
-constexpr int tensor_backward_other(int dim) { return dim <= 64 ? 64 : 32; }  // rows of the other side per tile
+inline constexpr int kTensorRows = 128;          // queries per block, forward
+inline constexpr int kTensorBackwardRows = 64;   // queries (or keys) per block, backward
+template <int kDim>
+inline constexpr int kTensorOther = kDim <= 64 ? 64 : 32;  // rows of the other side per tile
+inline int tensor_other(int dim) { return dim <= 64 ? kTensorOther<64> : kTensorOther<128>; }
 
 inline LaunchShape attention_tensor_launch(const AttentionArgs& a) {
   const int dim = attention_tile_dim(a), line = (dim + kTensorPad) * 2;
-  return {ceil_div(a.rows_per_sequence, tensor_rows(dim)), a.heads, a.queries.sequences, kTensorThreads,
-          std::int64_t{tensor_rows(dim) + 4 * kTensorKeys} * line};
+  return {ceil_div(a.rows_per_sequence, kTensorRows), a.heads, a.queries.sequences, kTensorThreads,
+          std::int64_t{kTensorRows + 4 * kTensorKeys} * line};
 }
 // Own rows (two tensors), two stages of the other side (two tensors), and its log-sum-exp and delta.
 inline std::int64_t attention_backward_shared(int dim) {
-  return std::int64_t{2 * kTensorBackwardRows + 4 * tensor_backward_other(dim)} * (dim + kTensorPad) * 2 + 4 * tensor_backward_other(dim) * 4;
+  return std::int64_t{2 * kTensorBackwardRows + 4 * tensor_other(dim)} * (dim + kTensorPad) * 2 + 4 * tensor_other(dim) * 4;
 }
 inline LaunchShape attention_dq_tensor_launch(const AttentionArgs& a) {
   return {ceil_div(a.rows_per_sequence, kTensorBackwardRows), a.heads, a.queries.sequences, kTensorThreads, attention_backward_shared(attention_tile_dim(a))};

@@ -61,7 +61,7 @@ FATHOM_DEV void store_rows(bf16* to, std::int64_t stride, std::int64_t rows, int
 
 template <int kDim>
 FATHOM_KERNEL(kTensorThreads) attention_dq_tensor_kernel(AttentionBackwardArgs b) {
-  constexpr int kRows = kTensorBackwardRows, kOther = tensor_backward_other(kDim), kLine = kDim + kTensorPad, kN = kOther / 8;
+  constexpr int kRows = kTensorBackwardRows, kOther = kTensorOther<kDim>, kLine = kDim + kTensorPad, kN = kOther / 8;
   const AttentionArgs& a = b.forward;
   bf16* q_tile = dev::smem<bf16>();
   bf16* g_tile = q_tile + kRows * kLine;
@@ -132,8 +132,8 @@ FATHOM_KERNEL(kTensorThreads) attention_dq_tensor_kernel(AttentionBackwardArgs b
 }
 
 template <int kDim>
-FATHOM_KERNEL(kTensorThreads) attention_dkv_tensor_kernel(AttentionBackwardArgs b) {
-  constexpr int kRows = kTensorBackwardRows, kOther = tensor_backward_other(kDim), kLine = kDim + kTensorPad, kN = kOther / 8;
+FATHOM_KERNEL_OCC(kTensorThreads, 2) attention_dkv_tensor_kernel(AttentionBackwardArgs b) {
+  constexpr int kRows = kTensorBackwardRows, kOther = kTensorOther<kDim>, kLine = kDim + kTensorPad, kN = kOther / 8;
   const AttentionArgs& a = b.forward;
   bf16* k_tile = dev::smem<bf16>();
   bf16* v_tile = k_tile + kRows * kLine;

@@ -16,36 +16,33 @@ FATHOM_DEV float expert_key(const ExpertSelectArgs& a, const T* logits, int e) {
   return e < a.experts ? score + a.correction[e] : score;
 }
 
-// A warp per token. Pick j is the best output behind pick j - 1 in the order (-key, output); lane j keeps it.
+// A warp per token. An output is ranked by its key and then its number, in one word: pick j is the largest word below pick j - 1's; lane j keeps it.
 template <class T>
 FATHOM_KERNEL(kExpertThreads) expert_choose_kernel(ExpertSelectArgs a) {
   const std::int64_t token = dev::bid() * (kExpertThreads / 32) + dev::warp();
   const bool live = token < a.tokens;
   const int outputs = a.experts + a.noops;
   const T* logits = static_cast<const T*>(a.logits) + (live ? token : 0) * outputs;
-  float last_key = INFINITY;
-  int last = -1, mine = 0;
+  std::uint64_t last = ~std::uint64_t{0};
+  int mine = 0;
+  FATHOM_UNROLL_BY(1)
   for (int j = 0; j < a.picks; ++j) {
-    float best = -INFINITY;
-    int at = outputs;
+    std::uint64_t best = 0;
+    FATHOM_UNROLL_BY(1)
     for (int e = dev::lane(); e < outputs; e += 32) {
-      const float key = expert_key(a, logits, e);
-      const bool behind = key < last_key || (key == last_key && e > last);
-      if (behind && (at == outputs || key > best)) best = key, at = e;
+      const std::uint64_t word = static_cast<std::uint64_t>(dev::ordered_bits(expert_key(a, logits, e))) << 32 | (0xffffffffu - static_cast<dev::u32>(e));
+      if (word < last && word > best) best = word;
     }
     FATHOM_UNROLL
     for (int m = 16; m > 0; m >>= 1) {
-      const float other = dev::shfl_xor(best, m);
-      const int where = dev::shfl_xor(at, m);
-      const bool better = where < outputs && (at == outputs || other > best || (other == best && where < at));
-      best = better ? other : best;
-      at = better ? where : at;
+      const std::uint64_t other = dev::shfl_xor(best, m);
+      best = other > best ? other : best;
     }
-    last_key = best, last = at;
-    if (dev::lane() == j) mine = at;
+    last = best;
+    if (dev::lane() == j) mine = static_cast<int>(0xffffffffu - static_cast<dev::u32>(best));
   }
   const bool picked = dev::lane() < a.picks && live;
-  const float logit = picked && mine < outputs ? dev::load(logits + mine) : 0.0f;
+  const float logit = picked ? dev::load(logits + mine) : 0.0f;
   const float first = dev::shfl(logit, 0);
   float weight = !picked ? 0.0f : a.sigmoid ? logistic(logit) : dev::fexp(logit - first);
   weight /= dev::warp_sum(weight);

@@ -6,12 +6,6 @@
 
 namespace fathom::cuda {
 
-// Larger scores have larger keys; adding 0 turns -0 into +0, so that the two tie.
-FATHOM_DEV dev::u32 score_key(float score) {
-  const dev::u32 bits = dev::float_bits(score + 0.0f);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 FATHOM_DEV void note_nan(const SelectArgs& a, float score, std::int64_t row) {
   if (score != score && a.nan_row) dev::atomic_max(a.nan_row, static_cast<std::int32_t>(row + 1));
 }
@@ -63,7 +57,7 @@ FATHOM_KERNEL(kSelectThreads) top_k_kernel(SelectArgs a) {
     if (t < kSelectBins) bins[t] = 0;
     dev::block_sync();
     for (std::int64_t i = t; i < a.length; i += kSelectThreads) {
-      const dev::u32 key = score_key(a.scores[base + i]);
+      const dev::u32 key = dev::ordered_bits(a.scores[base + i]);
       if ((key & mask) == prefix) dev::atomic_add(bins + (key >> shift & 0xff), 1);
     }
     dev::block_sync();
@@ -89,7 +83,7 @@ FATHOM_KERNEL(kSelectThreads) top_k_kernel(SelectArgs a) {
     const float score = a.scores[row];
     note_nan(a, score, row);
     if (a.k == 0) return 0;
-    const dev::u32 key = score_key(score);
+    const dev::u32 key = dev::ordered_bits(score);
     return key > prefix ? 2 : key == prefix ? 1 : 0;
   });
   if (t == 0 && a.counts) a.counts[sequence] = static_cast<std::int32_t>(a.k);

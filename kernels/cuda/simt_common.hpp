@@ -87,6 +87,12 @@ FATHOM_DEV std::int32_t block_scan(std::int32_t v, std::int32_t* scratch, std::i
   return before + inclusive - v;
 }
 
+// Bits that order as the floats do; adding 0 turns -0 into +0, so that the two tie.
+FATHOM_DEV u32 ordered_bits(float v) {
+  const u32 bits = float_bits(v + 0.0f);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
 // ---- elements ----
 
 FATHOM_DEV float bf16_low(u32 pair) { return bits_float(pair << 16); }

@@ -43,7 +43,7 @@ Selected expected_selection(bool top, std::int64_t sequences, std::int64_t lengt
   for (std::int64_t b = 0; b < sequences; ++b) {
     Ints chosen;
     const float* own = scores.data() + b * length;
-    top ? reference::select_top(own, length, k, chosen) : reference::select_above(own, length, static_cast<double>(threshold), chosen);
+    (void)(top ? reference::select_top(own, length, k, chosen) : reference::select_above(own, length, static_cast<double>(threshold), chosen));
     size_t next = 0;
     for (std::int64_t i = 0; i < length; ++i) {
       const auto row = static_cast<std::int32_t>(b * length + i);
@@ -110,16 +110,52 @@ TEST_CASE("a score that is not a number is reported with its row") {
   CHECK(run_select(false, 40, 1, 0, 0.0f, scores).nan == 24);
 }
 
-// Planted defects: what a wrong tie order and unsorted indices would give must differ from what is checked above.
-TEST_CASE("a wrong tie order and unsorted indices would be seen") {
-  const auto scores = score_rows(2, 20);
-  auto wrong = expected_selection(true, 1, 20, 4, 0.0f, scores);
-  REQUIRE(wrong.indices == Ints{0, 1, 2, 3});
-  const auto got = run_select(true, 1, 20, 4, 0.0f, scores);
-  std::reverse(wrong.indices.begin(), wrong.indices.end());
-  CHECK(!(got == wrong));
-  wrong.indices = {16, 17, 18, 19};
-  CHECK(!(got == wrong));
+// A selection by counting, with planted defects: 1 ties to the higher position, 2 indices in order of arrival, 3 no barrier before the flags are read,
+// 4 one index too many.
+struct CountingArgs {
+  const float* scores = nullptr;
+  std::int32_t* indices = nullptr;
+  std::int32_t* cursor = nullptr;
+  int length = 0, k = 0, defect = 0;
+};
+FATHOM_KERNEL(64) counting_kernel(CountingArgs a) {
+  std::int32_t* chosen = dev::smem<std::int32_t>();
+  const int i = dev::tid();
+  int rank = 0;
+  for (int j = 0; j < a.length; ++j) {
+    const float own = i < a.length ? a.scores[i] : 0.0f;
+    if (a.scores[j] > own || (a.scores[j] == own && (a.defect == 1 ? j > i : j < i))) ++rank;
+  }
+  const bool take = i < a.length && rank < a.k + (a.defect == 4 ? 1 : 0);
+  chosen[i] = take;
+  if (a.defect != 3) dev::block_sync();
+  int at = 0;
+  for (int j = 0; j < i; ++j) at += chosen[j];
+  if (a.defect == 2 && take) at = dev::atomic_add(a.cursor, 1);
+  if (take) a.indices[at] = i;
+}
+
+TEST_CASE("a wrong tie order, unsorted indices, a missing barrier and one index too many are found") {
+  const auto scores = score_rows(5, 40);
+  const auto want = expected_selection(true, 1, 40, 13, 0.0f, scores).indices;
+  std::string message;
+  const auto run = [&](int defect, Order order) {
+    DeviceBuffer<float> s(scores);
+    DeviceBuffer<std::int32_t> indices(13), cursor(1, 0);
+    message = failure_of([&] { launch(counting_kernel, cuda::LaunchShape{1, 1, 1, 64, 256}, CountingArgs{s.data(), indices.data(), cursor.data(), 40, 13, defect}, nullptr); }, order);
+    return indices.host();
+  };
+  CHECK(run(0, Order::kReverse) == want);
+  CHECK(message == "");
+  CHECK(run(1, Order::kForward) != want);  // against the reference
+  CHECK(run(2, Order::kForward) == want);  // passes in the naive order ...
+  CHECK(run(2, Order::kReverse) != want);  // ... and in no other
+#ifndef __SANITIZE_ADDRESS__
+  run(3, Order::kForward);  // earlier threads wrote what later ones read, so that every value is right: still a race
+  CHECK(message.find("race: read without a barrier after a write by thread 0") != std::string::npos);
+  run(4, Order::kForward);
+  CHECK(message.find("write out of bounds: byte 52 of a buffer of 52 bytes") != std::string::npos);
+#endif
 }
 
 constexpr Gate kGates[] = {{GateKind::kNone, 1, 0}, {GateKind::kRaw, 1, 0}, {GateKind::kSigmoid, 1, 0}, {GateKind::kScaledSigmoid, 0.3, 0}, {GateKind::kTanh, 0.2, 1.0}};

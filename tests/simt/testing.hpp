@@ -1,6 +1,8 @@
 // Shared by the tests of CUDA kernels on fibers: thread orders, deterministic values, comparison with f64 references.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
