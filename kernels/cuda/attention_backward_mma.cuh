@@ -132,7 +132,7 @@ FATHOM_KERNEL(kTensorThreads) attention_dq_tensor_kernel(AttentionBackwardArgs b
 }
 
 template <int kDim>
-FATHOM_KERNEL_OCC(kTensorThreads, 2) attention_dkv_tensor_kernel(AttentionBackwardArgs b) {
+FATHOM_KERNEL(kTensorThreads) attention_dkv_tensor_kernel(AttentionBackwardArgs b) {
   constexpr int kRows = kTensorBackwardRows, kOther = kTensorOther<kDim>, kLine = kDim + kTensorPad, kN = kOther / 8;
   const AttentionArgs& a = b.forward;
   bf16* k_tile = dev::smem<bf16>();

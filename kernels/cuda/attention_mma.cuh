@@ -75,6 +75,17 @@ FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
   const bf16* v = static_cast<const bf16*>(a.v) + first_key * a.kv_stride + kv * a.v_head_stride;
 
   const int g = dev::lane() / 4, t = dev::lane() % 4, warp_row = dev::warp() * 16 * kTiles;
+  int row_begin[kTiles][2], row_end[kTiles][2];
+  FATHOM_UNROLL
+  for (int m = 0; m < kTiles; ++m) {
+    FATHOM_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int row = warp_row + 16 * m + 8 * h + g;
+      row_begin[m][h] = row < rows ? begin[row] : 0;
+      row_end[m][h] = row < rows ? end[row] : 0;
+    }
+  }
+
   load_tile<kDim>(q_tile, q, a.q_stride, 0, rows, kRows, a.qk_dim);
   load_tile<kDim>(k_tile, k, a.kv_stride, key_begin, key_end, kTensorKeys, a.qk_dim);
   load_tile<kDim>(v_tile, v, a.kv_stride, key_begin, key_end, kTensorKeys, a.v_dim);
@@ -119,16 +130,11 @@ FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
       FATHOM_UNROLL
       for (int m = 0; m < kTiles; ++m) {
         FATHOM_UNROLL
-        for (int h = 0; h < 2; ++h) {  // the bounds are read again where they are needed: registers are short
-          const int row = warp_row + 16 * m + 8 * h + g;
-          const int low = row < rows ? begin[row] : 0, high = row < rows ? end[row] : 0;
+        for (int n = 0; n < kKeyTiles; ++n) {
           FATHOM_UNROLL
-          for (int n = 0; n < kKeyTiles; ++n) {
-            FATHOM_UNROLL
-            for (int c = 0; c < 2; ++c) {
-              const int at = key + 8 * n + 2 * t + c;
-              if (at < low || at >= high) s[m][n][2 * h + c] = -INFINITY;
-            }
+          for (int e = 0; e < 4; ++e) {
+            const int at = key + 8 * n + 2 * t + e % 2;
+            if (at < row_begin[m][e / 2] || at >= row_end[m][e / 2]) s[m][n][e] = -INFINITY;
           }
         }
       }

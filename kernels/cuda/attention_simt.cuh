@@ -46,7 +46,7 @@ FATHOM_DEV bool simt_packs(const AttentionArgs& a) {
 }
 
 template <class T, int N>
-FATHOM_KERNEL_OCC(kSimtThreads, 4) attention_simt_kernel(AttentionArgs a) {
+FATHOM_KERNEL(kSimtThreads) attention_simt_kernel(AttentionArgs a) {
   const std::int64_t row = dev::bid() * (kSimtThreads / 32) + dev::warp(), head = dev::bid_y(), kv = head / (a.heads / a.kv_heads);
   const bool live = row < a.row_limit && row < first_row(a.queries, a.queries.sequences);
   float* q = dev::smem<float>() + dev::warp() * (a.qk_dim + a.v_dim);
@@ -99,7 +99,7 @@ FATHOM_KERNEL_OCC(kSimtThreads, 4) attention_simt_kernel(AttentionArgs a) {
 
 // dQ of one query: as the forward pass with P from the log-sum-exp, dS = P (dO V^T - delta) scale.
 template <class T, int N>
-FATHOM_KERNEL_OCC(kSimtThreads, 4) attention_dq_simt_kernel(AttentionBackwardArgs b) {
+FATHOM_KERNEL(kSimtThreads) attention_dq_simt_kernel(AttentionBackwardArgs b) {
   const AttentionArgs& a = b.forward;
   const std::int64_t row = dev::bid() * (kSimtThreads / 32) + dev::warp(), head = dev::bid_y(), kv = head / (a.heads / a.kv_heads);
   const bool live = row < a.row_limit && row < first_row(a.queries, a.queries.sequences), packs = simt_packs<T>(a);
@@ -145,7 +145,7 @@ FATHOM_DEV void queries_of(const AttentionArgs& a, std::int64_t first, std::int6
 }
 
 template <class T, int N>
-FATHOM_KERNEL_OCC(kSimtThreads, 4) attention_dkv_simt_kernel(AttentionBackwardArgs b) {
+FATHOM_KERNEL(kSimtThreads) attention_dkv_simt_kernel(AttentionBackwardArgs b) {
   const AttentionArgs& a = b.forward;
   const std::int64_t kv = dev::bid_y(), sequence = dev::bid_z(), group = a.heads / a.kv_heads;
   const std::int64_t first_key = first_row(a.keys, sequence), key = dev::bid() * (kSimtThreads / 32) + dev::warp();

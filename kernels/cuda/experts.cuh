@@ -25,10 +25,8 @@ FATHOM_KERNEL(kExpertThreads) expert_choose_kernel(ExpertSelectArgs a) {
   const T* logits = static_cast<const T*>(a.logits) + (live ? token : 0) * outputs;
   std::uint64_t last = ~std::uint64_t{0};
   int mine = 0;
-  FATHOM_UNROLL_BY(1)
   for (int j = 0; j < a.picks; ++j) {
     std::uint64_t best = 0;
-    FATHOM_UNROLL_BY(1)
     for (int e = dev::lane(); e < outputs; e += 32) {
       const std::uint64_t word = static_cast<std::uint64_t>(dev::ordered_bits(expert_key(a, logits, e))) << 32 | (0xffffffffu - static_cast<dev::u32>(e));
       if (word < last && word > best) best = word;

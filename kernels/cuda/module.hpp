@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/profiler_table.hpp"
+#include "kernels/cuda/kernels.hpp"
 #include "lib/dtype.hpp"
 
 namespace fathom::cuda {
@@ -85,6 +86,13 @@ using Device = void;  // of the module
 using Event = void;
 using Graph = void;
 
+// Queues one kernel family; arguments point into device memory.
+struct Kernels {
+#define FATHOM_CUDA_MEMBER(name, Args) Status (*name)(Device * device, const Args* args, Text* text) = nullptr;
+  FATHOM_CUDA_KERNELS(FATHOM_CUDA_MEMBER)
+#undef FATHOM_CUDA_MEMBER
+};
+
 // Every function returns a Status (kOk: done) and on anything else fills `text`. Work is queued on the device's one stream.
 struct Module {
   std::uint32_t abi = 0;
@@ -131,6 +139,7 @@ struct Module {
   Status (*matmul)(Device* device, std::int32_t plan, const void* a, const void* b, void* c, const void* bias, Text* text) = nullptr;
 
   const ProfilerTable* profiler = nullptr;  // null: built without the CUPTI headers
+  Kernels kernels;
 };
 
 // The module's one exported function: its table, or null where it does not know this ABI.
