@@ -20,7 +20,7 @@ struct TimedFlags {
   std::string backend = "cpu";
   std::string on;                // machine; empty: the backend's own
   std::string predictor;         // empty: calibrated where the machine is, else roofline
-  std::string launch = "auto";   // GPU: auto, graph or eager
+  std::string launch = "auto";   // GPU: auto, graph, buckets or eager
   std::string kernels = "own";   // GPU: own or library
   int threads = 0;
   std::uint64_t seed = 1;
@@ -41,6 +41,8 @@ struct Timed {
   int twin = -1;                 // index of its dense twin in the same call
 };
 
+// What --launch means for a measured pass.
+GraphMode graph_mode(const std::string& launch, bool decode);
 std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
 // Predictor and launch mode of the flags, with their defaults for this machine.
 PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
