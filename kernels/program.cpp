@@ -135,10 +135,10 @@ void ProgramExecution::fill() {
         if (tensor.role == Role::kWeight) {
           values.resize(count);
           fill_weight(tensor, v.at.copy, options_.seed, options_.fill, values);
-          store_values(values, v.dtype, v.data);
+          store(v, values);
           weight_stored(v);
         } else if (tensor.role != Role::kInput) {
-          std::memset(v.data, 0, count * static_cast<size_t>(dtype_bytes(v.dtype)));
+          clear(v);
         }
       }
     }
@@ -151,7 +151,7 @@ void ProgramExecution::fill() {
       const OperandView& master = bound.out[i + 3];
       values.resize(static_cast<size_t>(master.rows * master.cols));
       fill_weight(workload_->tensors()[static_cast<size_t>(bound.out[i].at.tensor)], bound.out[i].at.copy, options_.seed, options_.fill, values);
-      store_values(values, master.dtype, master.data);
+      store(master, values);
     }
   }
   fill_inputs(0);
@@ -162,7 +162,8 @@ void ProgramExecution::fill_inputs(std::uint64_t run) {
   const StreamShape& stream = workload_->stream();
   for (const OperandView& v : inputs_) {
     const std::string& name = workload_->tensors()[static_cast<size_t>(v.at.tensor)].name;
-    std::int32_t* out = v.as<std::int32_t>();
+    ints_.assign(static_cast<size_t>(v.rows), 0);
+    std::int32_t* out = ints_.data();
     const auto ends = [&name](std::string_view end) { return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0; };
     if (name == "tokens" || name == "targets" || ends("/tokens") || ends("/targets")) fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
     // Expanded caches: all keys of a sequence, past and new.
@@ -170,6 +171,7 @@ void ProgramExecution::fill_inputs(std::uint64_t run) {
       for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(i % (stream.past + stream.queries));
     if (name == "last_rows")
       for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * stream.queries - 1);
+    if (name != "positions") store_ints(v, ints_);  // those are set with the cache's length
   }
 }
 
@@ -208,7 +210,7 @@ void ProgramExecution::set_past(std::int64_t past) {
 }
 
 void ProgramExecution::restore_counts() {
-  for (const KvList& list : kv_lists_) std::memcpy(list.counts.data, list.bound_counts.data(), list.bound_counts.size() * sizeof(std::int32_t));
+  for (const KvList& list : kv_lists_) store_ints(list.counts, list.bound_counts);
 }
 
 void ProgramExecution::set_positions(std::int64_t past) {
@@ -216,7 +218,9 @@ void ProgramExecution::set_positions(std::int64_t past) {
   if (past < 0 || past > stream.past) throw_internal(fmt::format("positions were planned for {} past tokens, not {}", stream.past, past));
   for (const OperandView& v : inputs_) {
     if (workload_->tensors()[static_cast<size_t>(v.at.tensor)].name != "positions") continue;
-    for (std::int64_t i = 0; i < v.rows; ++i) v.as<std::int32_t>()[i] = static_cast<std::int32_t>(past + i % stream.queries);
+    ints_.resize(static_cast<size_t>(v.rows));
+    for (std::int64_t i = 0; i < v.rows; ++i) ints_[static_cast<size_t>(i)] = static_cast<std::int32_t>(past + i % stream.queries);
+    store_ints(v, ints_);
   }
 }
 
@@ -277,8 +281,8 @@ void ProgramExecution::calibrate_participation(int passes, int steps) {
           run_instance(i);
           if (next == selects.size() || selects[next] != i) continue;
           const auto& select = std::get<Select>(*bound(i).spec);
-          const std::vector<float> values = load_values(bound(i).in[0].data, bound(i).in[0].dtype, select.sequences * select.length);
-          scores[next].insert(scores[next].end(), values.begin(), values.end());
+          const std::vector<float> values = load(bound(i).in[0]);
+          scores[next].insert(scores[next].end(), values.begin(), values.begin() + select.sequences * select.length);
           ++next;
         }
       }
@@ -304,11 +308,21 @@ void ProgramExecution::run() {
   for (int i = 0; i < instance_count(); ++i) run_instance(i);
 }
 
-void ProgramExecution::run_instance(int instance) {
-  const BoundOp& bound = bound_[static_cast<size_t>(instance)];
+Executed ProgramExecution::size_now(const BoundOp& bound) const {
   Executed size = executed_size(*bound.spec, std::holds_alternative<Select>(*bound.spec) ? nullptr : selection_of(bound));
   if (bound.assigned >= 0 && !std::holds_alternative<ExpertSelect>(*bound.spec)) size.rows = assigned_[static_cast<size_t>(bound.assigned)];
+  return size;
+}
+
+void ProgramExecution::run_instance(int instance) {
+  const BoundOp& bound = bound_[static_cast<size_t>(instance)];
+  Executed size = size_now(bound);
   execute(instance, bound, size);
+  note_executed(instance, size);
+}
+
+void ProgramExecution::note_executed(int instance, const Executed& size) {
+  const BoundOp& bound = bound_[static_cast<size_t>(instance)];
   executed_[static_cast<size_t>(instance)] = size;
   if (const auto* select = std::get_if<Select>(bound.spec)) {
     Selection& chosen = selection(bound);
@@ -329,11 +343,21 @@ OperandView ProgramExecution::view_of(const TensorInstance& at) const {
   return OperandView{arena_ + plan_.offsets.at(at), tensor.rows, tensor.cols, storage_of(tensor), at};
 }
 
-std::vector<float> ProgramExecution::load_weight(const OperandView& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
+void ProgramExecution::store(const OperandView& to, std::span<const float> values) { store_values(values, to.dtype, to.data); }
 
-void ProgramExecution::store_cache(const OperandView& v, std::span<const float> values) { store_values(values, v.dtype, v.data); }
+void ProgramExecution::store_ints(const OperandView& to, std::span<const std::int32_t> values) {
+  std::memcpy(to.data, values.data(), values.size() * sizeof(std::int32_t));
+}
 
-std::vector<float> ProgramExecution::load_cache(const OperandView& v) const { return load_values(v.data, v.dtype, v.rows * v.cols); }
+void ProgramExecution::clear(const OperandView& to) { std::memset(to.data, 0, static_cast<size_t>(to.rows * to.cols * dtype_bytes(to.dtype))); }
+
+std::vector<float> ProgramExecution::load(const OperandView& from) const { return load_values(from.data, from.dtype, from.rows * from.cols); }
+
+std::vector<float> ProgramExecution::load_weight(const OperandView& v) const { return load(v); }
+
+void ProgramExecution::store_cache(const OperandView& v, std::span<const float> values) { store(v, values); }
+
+std::vector<float> ProgramExecution::load_cache(const OperandView& v) const { return load(v); }
 
 bool ProgramExecution::is_cache(const TensorInstance& at) const {
   return std::any_of(kv_lists_.begin(), kv_lists_.end(), [&](const KvList& list) { return list.cache.at == at; });
@@ -343,7 +367,7 @@ std::vector<float> ProgramExecution::read(const TensorInstance& instance) const 
   const OperandView v = view_of(instance);
   if (workload_->tensors()[static_cast<size_t>(instance.tensor)].role == Role::kWeight) return load_weight(v);
   if (is_cache(instance)) return load_cache(v);
-  return load_values(v.data, v.dtype, v.rows * v.cols);
+  return load(v);
 }
 
 void ProgramExecution::write(const TensorInstance& instance, std::span<const float> values) {
@@ -352,7 +376,7 @@ void ProgramExecution::write(const TensorInstance& instance, std::span<const flo
   if (static_cast<std::int64_t>(values.size()) != v.rows * v.cols)
     throw_internal(fmt::format("tensor '{}' holds {} values, not {}", tensor.name, v.rows * v.cols, values.size()));
   if (is_cache(instance)) return store_cache(v, values);
-  store_values(values, v.dtype, v.data);
+  store(v, values);
   if (tensor.role == Role::kWeight) weight_stored(v);
 }
 

@@ -104,6 +104,16 @@ class ProgramExecution : public Execution {
 
   // Runs one op. `executed` comes in as the declared or run-time size and may be corrected (pairs and keys of ragged attention, experts).
   virtual void execute(int instance, const BoundOp& bound, Executed& executed) = 0;
+  // Contents of one tensor from and to host memory. Defaults: the arena is host memory. A backend whose arena is elsewhere overrides all of them.
+  virtual void store(const OperandView& to, std::span<const float> values);  // rounded to the type the tensor is kept in
+  virtual void store_ints(const OperandView& to, std::span<const std::int32_t> values);
+  virtual void clear(const OperandView& to);
+  virtual std::vector<float> load(const OperandView& from) const;
+  // KV counts back to the bound state, before every pass.
+  virtual void restore_counts();
+  // The size at which this instance would run now; what a run that did not go through run_instance() did execute.
+  Executed size_now(const BoundOp& bound) const;
+  void note_executed(int instance, const Executed& size);
   // Called after a weight was stored in plain row-major form by fill(), reset() or write(): the backend may lay it out its own way, in place
   // or in a copy. `load_weight` must undo what it did in place.
   virtual void weight_stored(const OperandView&) {}
@@ -131,7 +141,6 @@ class ProgramExecution : public Execution {
   void bind_program();
   void fill_cache();
   void fill_inputs(std::uint64_t run);
-  void restore_counts();
   bool is_cache(const TensorInstance& at) const;
   OperandView view(const Step& step, const Operand& operand) const;
 
@@ -143,6 +152,7 @@ class ProgramExecution : public Execution {
   std::vector<Selection> selections_;
   std::vector<std::int64_t> assigned_;
   std::vector<OperandView> inputs_;  // tokens, positions, ...
+  std::vector<std::int32_t> ints_;   // of one input, on their way into the arena
   std::vector<KvList> kv_lists_;
   std::uint64_t runs_ = 0;
   bool vary_tokens_ = false;

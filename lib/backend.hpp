@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,13 @@ struct Support {
   std::string reason;
 };
 
+// GPU: how a pass is launched. Captured graphs are replayed; what cannot be captured (an optimizer's step number, rows of experts) is launched op by op.
+enum class GraphMode : std::uint8_t {
+  kNone,     // op by op
+  kWhole,    // one graph: products run at the declared rows, kernels read the real counts on the device
+  kBuckets,  // a graph from selection to selection, one per bucket of rows: the host reads each count, and a block that nobody took is skipped
+};
+
 struct BindOptions {
   int threads = 0;                // 0: all cores the process may use
   std::uint64_t seed = 1;
@@ -32,6 +40,7 @@ struct BindOptions {
   double clip = 1.0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double norm_epsilon = 1e-5;
+  GraphMode graph = GraphMode::kNone;
 };
 
 // Memory that a backend needs for a workload: the plan plus its own scratch (workspaces, packed weights beyond the plain size).
@@ -85,6 +94,16 @@ class Execution {
   // One entry per routed block in program order, over the passes since bind(), calibration or the last reset.
   virtual std::vector<Participation> participation() const { return {}; }
   virtual void reset_participation() {}
+
+  // Devices that run behind the caller keep time themselves: the host's clock would see the queue. measure() then takes an op's time as it is, in
+  // place in a pass, instead of bracketing it.
+  virtual bool keeps_time() const { return false; }
+  // One whole pass, from its first op to its last, in the device's seconds.
+  virtual double timed_run() { return 0; }
+  // The same op by op: seconds of every instance.
+  virtual void timed_pass(std::span<double> seconds) { static_cast<void>(seconds); }
+  // Clocks, power and the like of the device now, by name.
+  virtual std::map<std::string, double> device_state() { return {}; }
 
   // Same-class reference work for bracketed timing (NOTES: ABBA): runs a fixed kernel of the op's class lasting roughly `seconds`
   // and at most a few milliseconds. Classes: see reference_class.

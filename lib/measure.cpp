@@ -82,10 +82,12 @@ class Runner {
     std::map<std::string, double> before;
     if (observer_) before = observer_->observe();
     warm_up();
+    add_device_state(before);
     raw_passes();
     if (options_.bracketed && !stop_) bracketed_passes();
     std::map<std::string, double> after;
     if (observer_) after = observer_->observe();
+    add_device_state(after);
     nominals();
     std::vector<Measurement> results;
     for (Subject& s : subjects_) {
@@ -98,6 +100,10 @@ class Runner {
   }
 
  private:
+  void add_device_state(std::map<std::string, double>& state) {
+    for (const auto& [name, value] : subjects_.front().execution->device_state()) state[name] = value;
+  }
+
   double elapsed() const { return clock_.now() - begin_; }
 
   void report(const char* stage, int round, double share) {
@@ -126,6 +132,10 @@ class Runner {
       }
       report("end to end", round, elapsed() / options_.seconds);
       for (Subject& s : subjects_) {
+        if (s.execution->keeps_time()) {
+          s.raw.push_back(s.execution->timed_run());
+          continue;
+        }
         const double t = clock_.now();
         s.execution->run();
         s.raw.push_back(clock_.now() - t);
@@ -172,6 +182,7 @@ class Runner {
 
   // The list once, in order, each op between two runs of its reference; consecutive ops of a class share the one between them.
   void pass(Subject& s, int round) {
+    if (s.execution->keeps_time()) return device_pass(s, round);
     s.execution->begin_pass();
     int last_class = -1;
     double last = 0;
@@ -195,11 +206,27 @@ class Runner {
     if (round >= 0) s.rounds = round + 1;
   }
 
+  // The device's own time of every op. There is no reference to divide by: a nominal of 0 stands for "as measured".
+  void device_pass(Subject& s, int round) {
+    std::vector<double> seconds(s.instances.size(), 0.0);
+    s.execution->timed_pass(seconds);
+    for (int i = 0; i < static_cast<int>(s.instances.size()); ++i) {
+      const int op = s.instances[static_cast<size_t>(i)].op;
+      references_[s.class_names[static_cast<size_t>(s.classes[static_cast<size_t>(op)])]] = {0.0};
+      s.samples.push_back({i, round, seconds[static_cast<size_t>(i)], 0, 0});
+      if (round < 0) continue;
+      s.rows[static_cast<size_t>(op)] += static_cast<double>(s.execution->executed(i).rows);
+      s.flops[static_cast<size_t>(op)] += s.execution->executed_flops(i).to_double();
+    }
+    if (round >= 0) s.rounds = round + 1;
+  }
+
   void choose_batches(Subject& s) {
     const Workload& w = s.execution->workload();
     std::vector<Samples> times(w.ops().size());
     for (const Sample& sample : s.samples) times[static_cast<size_t>(s.instances[static_cast<size_t>(sample.instance)].op)].values.push_back(sample.seconds);
     s.samples.clear();
+    if (s.execution->keeps_time()) return;  // a pass is timed as it runs
     for (size_t i = 0; i < w.ops().size(); ++i) {
       const double median = times[i].median();
       if (median >= options_.too_short || !(median > 0)) continue;
@@ -310,7 +337,7 @@ class Runner {
     const double nominal = nominal_.at(o.reference).nominal;
     // Where rows vary from use to use the median would be that of one row count; the mean is what adds up.
     const double ratio = rows_of(op.spec).routed() ? o.ratio.mean() : o.ratio.median();
-    o.seconds = nominal > 0 ? ratio * nominal : o.raw_median;
+    o.seconds = nominal > 0 ? ratio * nominal : rows_of(op.spec).routed() ? o.raw.mean() : o.raw_median;
     o.total = o.seconds * static_cast<double>(o.uses);
     o.noise = halves_spread(o.round_total);
     o.rows_executed = s.rows[static_cast<size_t>(index)] / samples;

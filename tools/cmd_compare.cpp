@@ -121,7 +121,10 @@ int run_timed(const Flags& flags, Command command) {
   const bool predicts = command != Command::kRun;
   std::optional<Machine> machine;
   // `run` on the CPU shows achieved rates as fractions of the probed ceilings, so it needs this machine's file too.
-  if (predicts || flags.timed.backend == "cpu") machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  if (flags.timed.backend == "cuda" && flags.timed.on.empty() && command != Command::kPredict)
+    machine = this_gpu(predicts);
+  else if (predicts || flags.timed.backend == "cpu")
+    machine = resolve_machine(flags.timed.on, flags.output.quiet);
   if (machine && flags.timed.backend == "cpu" && command != Command::kPredict) check_isa(*machine);
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda" && flags.timed.backend != "fake")

@@ -126,9 +126,15 @@ void run_generation(Result& result, const Configuration& c, const TimedFlags& fl
   options.seed = flags.seed;
   options.norm_epsilon = c.network.norm_epsilon;
   const std::unique_ptr<ProgramExecution> prefill = bind_program(runner, build(c.network, generation_prefill(s)), options);
+  options.graph = graph_mode(flags.launch, true);
   const std::unique_ptr<ProgramExecution> decode = bind_program(runner, build(c.network, generation_decode(s, s.length + std::max<std::int64_t>(1, s.tokens - 1))), options);
   prefill->calibrate_participation();
   prefill->run();  // warm-up: first executions of library primitives are several times slower
+  if (flags.backend == "cuda") {  // the first pass loads kernels, the second captures the step
+    decode->set_thresholds(prefill->thresholds());
+    decode->run();
+    decode->run();
+  }
   Progress progress(quiet);
   const double start = system_clock().now();
   GenerateOptions generate_options;

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
+#include "kernels/cuda_host/loader.hpp"
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "models/machine_ini.hpp"
@@ -119,6 +122,18 @@ void check_isa(const Machine& machine) {
 #else
   (void)machine;
 #endif
+}
+
+std::optional<Machine> this_gpu(bool needed) {
+  static_cast<void>(backend("cuda"));  // throws where it is not available
+  const std::string board = cuda::probe_device().info.name;
+  for (const MachineEntry& entry : list_machines()) {  // "h200" of "NVIDIA H200"
+    std::string model = entry.name;
+    std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    if (board.find(model) != std::string::npos) return load_machine(entry.name);
+  }
+  if (needed) throw_input(fmt::format("no machine file describes '{}'", board), {"", 0, "--on"}, "name one: --on FILE or --on h200 (fathom list machines)");
+  return std::nullopt;
 }
 
 Machine resolve_machine(const std::string& name, bool quiet) {

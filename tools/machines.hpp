@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,10 @@ void check_isa(const Machine& machine);
 // A built-in name, a file, or "this-machine": the CPU's file in the cache folder ($XDG_CACHE_HOME/fathom), probed now (under 20 s) when
 // it is missing or was made on another CPU.
 Machine resolve_machine(const std::string& name, bool quiet);
+
+// The built-in machine of the GPU that the CUDA backend finds; throws Error(kEnvironment) with the reason where there is none. A GPU without a
+// machine file is an input error where one is `needed`, else nothing.
+std::optional<Machine> this_gpu(bool needed);
 
 // Probes this CPU now, again when rates fall with the number of threads; Error(kEnvironment) when they still do, Error(kInput) without a CPU backend.
 Machine probe_this_machine(bool quiet, int threads = 0);

@@ -143,7 +143,7 @@ void profile_pass(const std::vector<Timed>& timed, const ProfileFlags& profile, 
   profiler->begin(pass);
   backend(flags.backend);  // says what is missing
   for (const Timed& each : timed) {
-    const std::unique_ptr<Execution> execution = bind_timed(runner, each, flags, false);
+    const std::unique_ptr<Execution> execution = bind_timed(runner, each, flags, false, false);
     follow_prediction(*execution, each.raw);
     profiler->record(*execution, profile.passes);
   }

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "kernels/cuda_host/loader.hpp"
+#include "kernels/cuda_host/throttle.hpp"
 #include "kernels/fake/backend.hpp"
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
@@ -49,11 +51,12 @@ void follow_prediction(Execution& execution, const StepPrediction& prediction) {
   fake->set_times(std::move(times));
 }
 
-std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens) {
+std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph) {
   BindOptions options;
   options.threads = flags.threads;
   options.seed = flags.seed;
   options.norm_epsilon = timed.configuration.network.norm_epsilon;
+  options.graph = graph ? graph_mode(flags.launch, timed.configuration.scenario.phase == Phase::kDecode) : GraphMode::kNone;
   options.fill = timed.configuration.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
   std::unique_ptr<Execution> execution = runner.bind(*timed.workload, options);
   // A decode step stands for many tokens: new ones each pass, thresholds centred on the wanted participation.
@@ -67,7 +70,7 @@ std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed,
 void add_predict_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--on", flags.on, "machine: built-in name or file [this machine]")->type_name("MACHINE")->group("Machine");
   app.add_option("--predictor", flags.predictor, "light, roofline or calibrated [calibrated where the machine is]")->type_name("P")->group("Machine");
-  app.add_option("--launch", flags.launch, "GPU: graph, eager or auto (decode steps are graphs) [auto]")->type_name("HOW")->check(CLI::IsMember({"auto", "graph", "eager"}))->group("Machine");
+  app.add_option("--launch", flags.launch, "GPU: graph, buckets (graphs by row count), eager or auto (decode steps are graphs) [auto]")->type_name("HOW")->check(CLI::IsMember({"auto", "graph", "buckets", "eager"}))->group("Machine");
   app.add_option("--kernels", flags.kernels, "GPU: attention backward as our own kernels or as a library's [own]")->type_name("WHOSE")->check(CLI::IsMember({"own", "library"}))->group("Machine");
   app.add_option("--threads", flags.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
 }
@@ -77,6 +80,11 @@ void add_measure_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--time", flags.time, "seconds to measure [10 per configuration]")->type_name("S")->group("Machine");
   app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");
+}
+
+GraphMode graph_mode(const std::string& launch, bool decode) {
+  if (launch == "buckets") return GraphMode::kBuckets;
+  return launch == "graph" || (launch == "auto" && decode) ? GraphMode::kWhole : GraphMode::kNone;
 }
 
 std::vector<Timed> make_timed(const std::vector<Configuration>& configurations) {
@@ -97,7 +105,7 @@ PredictOptions predict_options(const Machine& machine, const TimedFlags& flags) 
   const auto fitted = [threads](const auto& each) { return each.threads == threads; };
   const bool calibrated = machine.gpu_fit || std::any_of(machine.class_fits.begin(), machine.class_fits.end(), fitted) || std::any_of(machine.gemm_curves.begin(), machine.gemm_curves.end(), fitted);
   options.predictor = flags.predictor.empty() ? (calibrated ? PredictorKind::kCalibrated : PredictorKind::kRoofline) : parse_predictor(flags.predictor);
-  options.launch = flags.launch == "graph" ? LaunchMode::kGraph : flags.launch == "eager" ? LaunchMode::kEager : LaunchMode::kAuto;
+  options.launch = flags.launch == "graph" || flags.launch == "buckets" ? LaunchMode::kGraph : flags.launch == "eager" ? LaunchMode::kEager : LaunchMode::kAuto;
   options.library_kernels = flags.kernels == "library";
   options.threads = flags.threads;
   return options;
@@ -145,7 +153,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
   for (const std::vector<size_t>& group : groups) {
     std::vector<Execution*> executions;
     for (size_t i : group) {
-      timed[i].execution = bind_timed(runner, timed[i], flags, true);
+      timed[i].execution = bind_timed(runner, timed[i], flags, true, true);
       executions.push_back(timed[i].execution.get());
     }
     MeasureOptions measure_options;
@@ -178,13 +186,27 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
 void describe_environment(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags) {
   const Backend& runner = backend(flags.backend);
   record.environment.set("backend", Cell::text(runner.description()));
+  if (flags.backend == "cuda") {
+    const cuda::DeviceInfo& info = cuda::probe_device().info;
+    record.environment.set("gpu", Cell::text(info.name));
+    record.environment.set("gpu_uuid", Cell::text(info.uuid));
+    record.environment.set("gpu_ecc", Cell::text(info.ecc ? "on" : "off"));
+    record.environment.set("gpu_l2_bytes", Cell::count(static_cast<u128>(info.l2_bytes)));
+    record.environment.set("cuda_driver", Cell::number(info.driver));
+    record.environment.set("cuda_runtime", Cell::number(info.runtime));
+    record.environment.set("cublaslt", Cell::number(info.cublaslt));
+  }
   for (const Timed& each : timed) {
     const Measurement& m = each.measurement;
     if (m.workload.empty()) continue;
     record.environment.set("stopped_by", Cell::text(m.stopped_by));
     record.environment.set("seconds_spent", Cell::number(m.seconds_spent));
     for (const auto& [name, value] : m.state_after) record.environment.set(name, Cell::number(value));
-    for (const ReferenceMeasurement& reference : m.references) record.environment.set("reference_" + reference.name + "_s", Cell::number(reference.nominal));
+    for (const ReferenceMeasurement& reference : m.references)
+      if (reference.nominal > 0) record.environment.set("reference_" + reference.name + "_s", Cell::number(reference.nominal));  // a device that keeps time has none
+    if (const auto throttle = m.state_after.find("gpu_throttle_reasons"); throttle != m.state_after.end())
+      if (const std::string why = throttle_text(static_cast<std::int64_t>(throttle->second)); !why.empty())
+        record.note(fmt::format("the GPU held its clock back while {} was measured: {}", each.configuration.label, why), Note::Severity::kWarning);
     for (const ReferenceMeasurement& reference : m.references)
       if (reference.nominal > 0 && std::abs(reference.p25 / reference.nominal - 1) > 0.1)
         record.note(fmt::format("{} reference kernels took {:.2f} of their time at calibration while {} was measured: normalised figures are scaled back to it, raw ones are not", reference.name,

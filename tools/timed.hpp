@@ -20,7 +20,7 @@ struct TimedFlags {
   std::string backend = "cpu";
   std::string on;                // machine; empty: the backend's own
   std::string predictor;         // empty: calibrated where the machine is, else roofline
-  std::string launch = "auto";   // GPU: auto, graph or eager
+  std::string launch = "auto";   // GPU: auto, graph, buckets or eager
   std::string kernels = "own";   // GPU: own or library
   int threads = 0;
   std::uint64_t seed = 1;
@@ -41,6 +41,8 @@ struct Timed {
   int twin = -1;                 // index of its dense twin in the same call
 };
 
+// What --launch means for a measured pass.
+GraphMode graph_mode(const std::string& launch, bool decode);
 std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
 // Predictor and launch mode of the flags, with their defaults for this machine.
 PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
@@ -49,8 +51,9 @@ void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedF
 // `machine`: whose reference times normalise bracketed figures, so that they stand in the state in which it was calibrated; null: those of the run.
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record);
 
-// Binds one configuration as measure_all does; the routing of decode steps is centred, tokens vary from pass to pass only where asked.
-std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens);
+// Binds one configuration as measure_all does; the routing of decode steps is centred, tokens vary from pass to pass only where asked. `graph`:
+// launched as --launch says, else op by op, as a profiler needs it.
+std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph);
 // A fake execution takes from now on what is predicted; others are left alone.
 void follow_prediction(Execution& execution, const StepPrediction& prediction);
 

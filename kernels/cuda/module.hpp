@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/kernels.hpp"
 #include "kernels/cuda/profiler_table.hpp"
 #include "lib/dtype.hpp"
 
@@ -85,6 +86,13 @@ using Device = void;  // of the module
 using Event = void;
 using Graph = void;
 
+// Queues one kernel family; arguments point into device memory.
+struct Kernels {
+#define FATHOM_CUDA_MEMBER(name, Args) Status (*name)(Device * device, const Args* args, Text* text) = nullptr;
+  FATHOM_CUDA_KERNELS(FATHOM_CUDA_MEMBER)
+#undef FATHOM_CUDA_MEMBER
+};
+
 // Every function returns a Status (kOk: done) and on anything else fills `text`. Work is queued on the device's one stream.
 struct Module {
   std::uint32_t abi = 0;
@@ -129,6 +137,8 @@ struct Module {
   // candidates on memory of its own and keeps the fastest.
   Status (*plan_matmul)(Device* device, const Matmul* product, std::int32_t tune, std::int32_t* plan, MatmulChoice* choice, Text* text) = nullptr;
   Status (*matmul)(Device* device, std::int32_t plan, const void* a, const void* b, void* c, const void* bias, Text* text) = nullptr;
+
+  Kernels kernels;
 
   const ProfilerTable* profiler = nullptr;  // null: built without the CUPTI headers
 };

@@ -31,6 +31,11 @@ FATHOM_DEV float warp_max(float v) {
   for (int m = 16; m > 0; m >>= 1) v = fmaxf_(v, shfl_xor(v, m));
   return v;
 }
+FATHOM_DEV double warp_sum(double v) {
+  FATHOM_UNROLL
+  for (int m = 16; m > 0; m >>= 1) v += shfl_xor(v, m);
+  return v;
+}
 FATHOM_DEV std::int32_t warp_sum(std::int32_t v) {
   FATHOM_UNROLL
   for (int m = 16; m > 0; m >>= 1) v += shfl_xor(v, m);
@@ -127,6 +132,40 @@ FATHOM_DEV void store(T* p, const float (&v)[kVector]) {
       for (int i = 0; i < 4; ++i) q.w[i] = pack_bf16(v[2 * i], v[2 * i + 1]);
     }
     store16(p, q);
+  }
+}
+
+// kCount elements of any type as accesses of at most 16 bytes (the pack of another tensor's type): kCount * sizeof(T) is 8, 16 or 32.
+template <int kCount, class T>
+FATHOM_DEV void load_wide(const T* p, float (&v)[kCount]) {
+  constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+  if constexpr (kCount < kPack) {
+    FATHOM_UNROLL
+    for (int i = 0; i < kCount; ++i) v[i] = load(p + i);
+  } else {
+    FATHOM_UNROLL
+    for (int b = 0; b < kCount; b += kPack) {
+      float part[kPack];
+      load<kPack>(p + b, part);
+      FATHOM_UNROLL
+      for (int i = 0; i < kPack; ++i) v[b + i] = part[i];
+    }
+  }
+}
+template <int kCount, class T>
+FATHOM_DEV void store_wide(T* p, const float (&v)[kCount]) {
+  constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+  if constexpr (kCount < kPack) {
+    FATHOM_UNROLL
+    for (int i = 0; i < kCount; ++i) store(p + i, v[i]);
+  } else {
+    FATHOM_UNROLL
+    for (int b = 0; b < kCount; b += kPack) {
+      float part[kPack];
+      FATHOM_UNROLL
+      for (int i = 0; i < kPack; ++i) part[i] = v[b + i];
+      store<kPack>(p + b, part);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda_host/execution.hpp"
 #include "kernels/cuda_host/loader.hpp"
 #include "kernels/cuda_host/profiler.hpp"
 #include "lib/error.hpp"
@@ -21,11 +22,43 @@ Support CudaBackend::available() const {
   return {probed.status == Status::kOk, probed.reason};
 }
 
-Support CudaBackend::supports(const OpSpec&) const { return {false, "no kernel yet"}; }
+Support CudaBackend::supports(const OpSpec& spec) const { return supported(spec); }
 
-BackendMemory CudaBackend::memory(const Workload& workload, const BindOptions&) const { return {plan_memory(workload), 0}; }
+namespace {
 
-std::unique_ptr<Execution> CudaBackend::bind(const Workload&, const BindOptions&) const { throw_input("the CUDA backend cannot run this workload yet"); }
+std::shared_ptr<const Workload> checked(const Workload& workload) {
+  for (int i = 0; i < static_cast<int>(workload.ops().size()); ++i) {
+    const OpSpec& spec = workload.ops()[static_cast<size_t>(i)].spec;
+    if (const Support support = supported(spec); !support.ok)
+      throw_input(fmt::format("the CUDA backend cannot run '{}' ({}): {}", workload.path(i), kind_name(spec), support.reason));
+  }
+  return std::make_shared<Workload>(workload);
+}
+
+}  // namespace
+
+BackendMemory CudaBackend::memory(const Workload& workload, const BindOptions& options) const {
+  const Probed& probed = probe_device();
+  const CudaExecution sizes(checked(workload), options, nullptr, probed.status == Status::kOk ? probed.info.multiprocessors : kMultiprocessors);
+  return {plan_memory(workload), sizes.extra_bytes()};
+}
+
+std::unique_ptr<Execution> bind_on(const Workload& workload, const BindOptions& options, std::shared_ptr<OpenDevice> device) {
+  const std::shared_ptr<const Workload> shared = checked(workload);
+  const std::int64_t need = plan_memory(workload).arena + CudaExecution(shared, options, nullptr, device->info().multiprocessors).extra_bytes();
+  std::int64_t have = 0;
+  Text text;
+  must(device->module().memory_free(device->device(), &have, &text), "asking for free GPU memory", text);
+  if (need > have)
+    throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {:.2f} GB of GPU memory, {:.2f} GB are free", static_cast<double>(need) * 1e-9, static_cast<double>(have) * 1e-9), {},
+                "use a smaller model, batch or length (fathom count shows the planned peak)");
+  const ProfilerTable* profiler = device->module().profiler;
+  auto execution = std::make_unique<CudaExecution>(shared, options, std::move(device));
+  if (profiler) execution->observe(std::make_unique<RangeObserver>(*shared, *profiler));
+  return execution;
+}
+
+std::unique_ptr<Execution> CudaBackend::bind(const Workload& workload, const BindOptions& options) const { return bind_on(workload, options, the_device()); }
 
 std::unique_ptr<Profiler> CudaBackend::profiler() const {
   const Loaded& loaded = load_module();

@@ -19,4 +19,8 @@ class CudaBackend : public Backend {
   std::string_view timer() const override { return "events"; }
 };
 
+class OpenDevice;
+// The same on a given device: tests bind to an emulated one.
+std::unique_ptr<Execution> bind_on(const Workload& workload, const BindOptions& options, std::shared_ptr<OpenDevice> device);
+
 }  // namespace fathom::cuda

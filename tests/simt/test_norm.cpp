@@ -44,8 +44,10 @@ void check_forward(const Shape& s, bool gather) {
   for (const std::int32_t i : indices)
     for (size_t c = 0; c < cols; ++c) gathered.push_back(static_cast<double>(static_cast<float>(x[static_cast<size_t>(i) * cols + c])));
   const std::int64_t row_width = s.width * s.groups;
-  reference::NormOperands<double> o{matrix(gathered, s.rows, row_width), matrix(wg, 1, s.width), s.centred ? matrix(wb, 1, s.width) : reference::Matrix<double>{},
-                                    matrix(y, s.rows, row_width), matrix(stats, 1, 2 * s.rows), s.rows, s.rows, s.width, s.groups, 1e-5};
+  reference::NormOperands<double> o;
+  o.x = matrix(gathered, s.rows, row_width), o.gain = matrix(wg, 1, s.width), o.y = matrix(y, s.rows, row_width), o.stats = matrix(stats, 1, 2 * s.rows);
+  if (s.centred) o.bias = matrix(wb, 1, s.width);
+  o.rows = o.declared_rows = s.rows, o.width = s.width, o.groups = s.groups;
   if (s.centred)
     reference::layer_norm(o);
   else
@@ -73,8 +75,9 @@ void check_backward(const Shape& s, bool accumulate) {
   std::vector<double> wx = wide(x), wg = wide(gain), wdy = wide(dy), dx = wide(before), dg = wide(old_gain), db = wide(old_bias);
   std::vector<double> scratch(rows * cols), stats(2 * rows * static_cast<size_t>(s.groups));
   const std::int64_t row_width = s.width * s.groups;
-  reference::NormOperands<double> o{matrix(wx, s.rows, row_width), matrix(wg, 1, s.width), {}, matrix(scratch, s.rows, row_width),
-                                    matrix(stats, 1, 2 * s.rows), s.rows, s.rows, s.width, s.groups, 1e-5};
+  reference::NormOperands<double> o;
+  o.x = matrix(wx, s.rows, row_width), o.gain = matrix(wg, 1, s.width), o.y = matrix(scratch, s.rows, row_width), o.stats = matrix(stats, 1, 2 * s.rows);
+  o.rows = o.declared_rows = s.rows, o.width = s.width, o.groups = s.groups;
   s.centred ? reference::layer_norm(o) : reference::rms_norm(o);
   reference::NormGradients<double> g{matrix(wdy, s.rows, row_width), matrix(dx, s.rows, row_width), matrix(dg, 1, s.width),
                                      s.centred ? matrix(db, 1, s.width) : reference::Matrix<double>{}, accumulate, accumulate};

@@ -58,6 +58,7 @@ class ScriptedExecution : public Execution {
   std::vector<std::string> reference_classes() const override { return {"product"}; }
 
   int passes = 0, runs = 0, references = 0;
+  World& world() { return world_; }
 
  private:
   const Workload& w_;
@@ -66,6 +67,22 @@ class ScriptedExecution : public Execution {
   std::vector<int>& log_;
   int id_;
   int count_;
+};
+
+// A device with a clock of its own: the host sees a queue that takes a millisecond more per pass.
+class DeviceExecution : public ScriptedExecution {
+ public:
+  using ScriptedExecution::ScriptedExecution;
+  bool keeps_time() const override { return true; }
+  double timed_run() override {
+    world().spend(1e-3);
+    return 7e-4;
+  }
+  void timed_pass(std::span<double> seconds) override {
+    world().spend(1e-3);
+    for (size_t i = 0; i < seconds.size(); ++i) seconds[i] = 1e-4 * static_cast<double>(i + 1);
+  }
+  std::map<std::string, double> device_state() override { return {{"gpu_clock_hz", 1.98e9}}; }
 };
 
 // Speeds 1 and 3, switching every 50 ms: a neighbour comes and goes.
@@ -102,6 +119,27 @@ TEST_CASE("a steady machine is measured exactly") {
   CHECK(x.references == 4 * bracketed);
   // Every pass, raw or bracketed or warm-up, begins once and runs each of the three instances once.
   CHECK(x.runs == 3 * x.passes);
+}
+
+TEST_CASE("a device that keeps time is believed, and nothing is bracketed") {
+  World world;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 64, 64, 3);
+  DeviceExecution x(w, world, 5e-4, log, 0);
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  MeasureOptions options;
+  options.seconds = 1;
+  const Measurement m = measure(subjects, options, clock)[0];
+  CHECK(m.step.raw_median == Approx(7e-4));
+  CHECK(m.ops[0].seconds == Approx(2e-4));  // the median of its three uses: 1, 2 and 3 x 1e-4
+  CHECK(m.ops[0].total == Approx(6e-4));
+  CHECK(m.step.normalised == Approx(6e-4));
+  CHECK(m.ops[0].reference == "product");
+  CHECK(m.ops[0].status == MeasureStatus::kOk);
+  CHECK(x.references == 0);
+  CHECK(m.state_after.at("gpu_clock_hz") == 1.98e9);
+  CHECK(m.stopped_by == "spread");
 }
 
 TEST_CASE("bracketing cancels a neighbour that raw times show") {

@@ -31,9 +31,6 @@ if(FATHOM_CUDA)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)   # before enable_language, which otherwise fixes sm_75
       set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)   # SASS for 80 and 90; SASS and PTX for 100 and later
     endif()
-    if(FATHOM_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
-      set(CMAKE_CUDA_COMPILER_LAUNCHER ${FATHOM_CCACHE})
-    endif()
     enable_language(CUDA)
     # CMake 3.25 knows no C++20 option for nvcc and silently compiles C++17 (kernels/cuda checks __cplusplus).
     foreach(kind STANDARD EXTENSION)
@@ -77,9 +74,14 @@ if(FATHOM_CUDA_BUILT)
   endforeach()
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/cuda/cublaslt_tiles.inl CONTENT "${text}" @ONLY)
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cpp)
+  set(launcher ${CMAKE_CUDA_COMPILER_LAUNCHER})
+  if(FATHOM_CCACHE AND NOT launcher)
+    set(launcher ${FATHOM_CCACHE})
+  endif()
   add_library(fathom_cuda MODULE ${cuda_sources})
   # Everything but the entry is hidden; the runtime is inside, so nothing else in the process meets a second one.
   set_target_properties(fathom_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
+    CUDA_COMPILER_LAUNCHER "${CMAKE_SOURCE_DIR}/tools/cmake/ptxas_log.sh;${launcher}"
     VISIBILITY_INLINES_HIDDEN ON CUDA_STANDARD 20 POSITION_INDEPENDENT_CODE ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
     BUILD_RPATH "${CUDAToolkit_LIBRARY_DIR}" INSTALL_RPATH "${CUDAToolkit_LIBRARY_DIR}")
   target_include_directories(fathom_cuda PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated/cuda)

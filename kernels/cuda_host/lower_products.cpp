@@ -1,0 +1,200 @@
+// Matrix products: which of the library's products an op is, at which row count, and what stands around it.
+//
+//   forward          Y[rows,out] = X[rows,in] W[in,out] (+ bias)
+//   input gradient   dX[rows,in] = dY[rows,out] W^T
+//   weight gradient  dW[in,out] = X^T dY; a transposed weight [out,in] has dW = dY^T X
+// Rows that a routed block decides are padded to a bucket (rows.hpp): the arena has room for whole row tiles, and nobody reads the padding. A
+// weight gradient sums over its rows, so there the count is exact.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cuda_host/lower.hpp"
+#include "kernels/cuda_host/rows.hpp"
+#include "lib/error.hpp"
+
+namespace fathom::cuda {
+
+Matmul product_of(const Gemm& op, std::int64_t rows) {
+  Matmul p;
+  p.type = op.act;
+  p.result = op.result;
+  p.beta = op.accumulate ? 1.0f : 0.0f;
+  p.batch = static_cast<std::int32_t>(op.batch);
+  const std::int64_t part = op.batch_stride > 0 ? op.batch_stride : op.in;
+  const std::int64_t x_row = op.in_stride > 0 ? op.in_stride : op.batch * op.in, y_row = op.out_stride > 0 ? op.out_stride : op.batch * op.out;
+  const std::int64_t w_row = op.transposed ? op.in : op.out, w_part = op.in * op.out;
+  switch (op.role) {
+    case GemmRole::kForward:
+      p.m = rows, p.n = op.out, p.k = op.in;
+      p.lda = x_row, p.ldb = w_row, p.ldc = y_row;
+      p.batch_a = part, p.batch_b = w_part, p.batch_c = op.out;
+      p.transpose_b = op.transposed;
+      p.bias = op.bias;
+      p.bias_type = op.weight;
+      break;
+    case GemmRole::kInputGradient:
+      p.m = rows, p.n = op.in, p.k = op.out;
+      p.lda = y_row, p.ldb = w_row, p.ldc = x_row;
+      p.batch_a = op.out, p.batch_b = w_part, p.batch_c = part;
+      p.transpose_b = !op.transposed;
+      break;
+    case GemmRole::kWeightGradient:
+      p.transpose_a = true;
+      p.k = rows;
+      if (op.transposed) {
+        p.m = op.out, p.n = op.in;
+        p.lda = y_row, p.ldb = x_row;
+        p.batch_a = op.out, p.batch_b = part;
+      } else {
+        p.m = op.in, p.n = op.out;
+        p.lda = x_row, p.ldb = y_row;
+        p.batch_a = part, p.batch_b = op.out;
+      }
+      p.ldc = w_row;
+      p.batch_c = w_part;
+      break;
+  }
+  if (p.batch == 1) p.batch_a = p.batch_b = p.batch_c = 0;
+  // Buffers of the arena are aligned to 64 bytes; column offsets, parts of a row and the rows of an expert begin where they do.
+  const std::int64_t least = std::min(dtype_bytes(op.act), std::min(dtype_bytes(op.result), dtype_bytes(op.weight)));
+  std::int64_t steps = op.out_offset | p.batch_a | p.batch_b | p.batch_c;
+  if (op.experts > 1) steps |= op.in | op.out;
+  p.alignment = kPlanAlignment;
+  while (p.alignment > 1 && steps * least % p.alignment != 0) p.alignment /= 2;
+  return p;
+}
+
+namespace {
+
+Call run_product(PlannedProduct planned, const void* a, const void* b, void* c, const void* bias) {
+  return [=](RunState& run) {
+    Text text;
+    must(run.module->matmul(run.device, planned.plan, a, b, c, bias, &text), "gemm", text);
+    run.padded_flops += planned.flops;
+  };
+}
+
+const std::byte* at(const void* base, std::int64_t elements, DType type) { return static_cast<const std::byte*>(base) + elements * dtype_bytes(type); }
+std::byte* at(void* base, std::int64_t elements, DType type) { return static_cast<std::byte*>(base) + elements * dtype_bytes(type); }
+
+}  // namespace
+
+// Column sums of dY: a router's weight gradient in which every row counts once.
+void Lowering::bias_gradient(const Gemm& op) {
+  if (!has_out(1)) return;
+  RouterBackwardArgs a;
+  a.type = op.act;
+  a.grad_type = out(1).dtype;
+  a.rows = op.rows.count;
+  a.width = op.out;
+  a.all_weight_rows = true;
+  a.no_input = true;
+  a.accumulate = op.accumulate;
+  a.y = in(1).data;
+  a.dscores = context_.ones;
+  a.dw = out(1).data;
+  a.partials = scratch<float>(router_partial_floats(a));
+  if (op.experts <= 1) {
+    launch(&Kernels::router_backward, a, "bias gradient", [routed = op.rows.routed()](RouterBackwardArgs& now, RunState& run) {
+      if (routed && run.host_rows) now.rows = run.rows;
+    });
+    return;
+  }
+  push([a, experts = op.experts, index = bound_.assigned](RunState& run) {
+    const std::vector<std::int32_t>& offsets = run.offsets.at(index);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      RouterBackwardArgs now = a;
+      now.rows = offsets[static_cast<std::size_t>(e) + 1] - offsets[static_cast<std::size_t>(e)];
+      now.y = at(a.y, offsets[static_cast<std::size_t>(e)] * a.width, a.type);
+      now.dw = at(a.dw, e * a.width, a.grad_type);
+      Text text;
+      must(run.module->kernels.router_backward(run.device, &now, &text), "bias gradient", text);
+    }
+  });
+}
+
+void Lowering::operator()(const Gemm& op) {
+  if (op.experts > 1) return grouped(op);
+  const bool weights = op.role == GemmRole::kWeightGradient;
+  const void *a = in(0).data, *b = in(1).data;
+  void* c = out(0).data;
+  switch (op.role) {
+    case GemmRole::kForward: c = at(c, op.out_offset, op.result); break;
+    case GemmRole::kInputGradient: a = at(a, op.out_offset, op.act); break;
+    case GemmRole::kWeightGradient:
+      b = at(b, op.out_offset, op.act);
+      if (op.transposed) std::swap(a, b);
+      break;
+  }
+  const void* bias = op.role == GemmRole::kForward && op.bias ? in(2).data : nullptr;
+  const std::int64_t c_bytes = out(0).rows * out(0).cols * dtype_bytes(out(0).dtype);
+  const std::int64_t declared = op.rows.count;
+  if (!op.rows.routed()) {
+    if (declared > 0)
+      push(run_product(context_.plan(product_of(op, declared)), a, b, c, bias));
+    else if (weights && !op.accumulate)
+      clear(c, c_bytes, "clearing a weight gradient without rows");
+  } else if (weights) {
+    // The sum is over exactly the rows that were taken; a new count finds its algorithm when it first occurs.
+    push([=, find = context_.plan](RunState& run) {
+      const std::int64_t rows = run.host_rows ? run.rows : declared;
+      Text text;
+      if (rows > 0)
+        run_product(find(product_of(op, rows)), a, b, c, nullptr)(run);
+      else if (!op.accumulate)
+        must(run.module->clear(run.device, c, c_bytes, &text), "clearing a weight gradient without rows", text);
+    });
+  } else {
+    // Algorithms of all buckets are found before anything is timed.
+    std::vector<Call> products;
+    const std::vector<std::int64_t> buckets = row_buckets(declared);
+    for (const std::int64_t bucket : buckets) products.push_back(run_product(context_.plan(product_of(op, bucket)), a, b, c, bias));
+    push([=](RunState& run) {
+      const std::int64_t rows = run.host_rows ? run.rows : declared;
+      if (rows == 0) return;  // nobody took this block: its weights are not touched
+      products.at(static_cast<std::size_t>(std::lower_bound(buckets.begin(), buckets.end(), rows) - buckets.begin()))(run);
+    });
+  }
+  if (weights) bias_gradient(op);
+}
+
+// One product per expert, in order, on the rows that the offsets give. Padding of one expert's rows is overwritten by the next expert; the
+// last one's lies behind the assigned rows. Where results accumulate there is no padding.
+void Lowering::grouped(const Gemm& op) {
+  const bool weights = op.role == GemmRole::kWeightGradient;
+  const bool with_bias = op.role == GemmRole::kForward && op.bias;
+  const void *first = in(0).data, *second = in(1).data, *bias = with_bias ? in(2).data : nullptr;
+  void* result = out(0).data;
+  const DType result_type = out(0).dtype;
+  const std::int64_t room = (op.rows.count + kPlanRowTile - 1) / kPlanRowTile * kPlanRowTile;
+  push([=, find = context_.plan, index = bound_.assigned](RunState& run) {
+    const std::vector<std::int32_t>& offsets = run.offsets.at(index);
+    run.rows = offsets[static_cast<std::size_t>(op.experts)];
+    run.experts = 0;
+    for (std::int64_t e = 0; e < op.experts; ++e) {
+      const std::int64_t begin = offsets[static_cast<std::size_t>(e)], rows = offsets[static_cast<std::size_t>(e) + 1] - begin;
+      run.experts += rows > 0;
+      const std::int64_t matrix = e * op.in * op.out;
+      const std::int64_t padded = weights || op.accumulate ? rows : std::min(row_bucket(rows, room), room - begin);
+      const Matmul product = product_of(op, padded);
+      Text text;
+      if (weights) {
+        void* c = at(result, matrix, result_type);
+        const void *x = at(first, begin * op.in, op.act), *dy = at(second, begin * op.out, op.act);
+        if (rows > 0)
+          run_product(find(product), op.transposed ? dy : x, op.transposed ? x : dy, c, nullptr)(run);
+        else if (!op.accumulate)
+          must(run.module->clear(run.device, c, op.in * op.out * dtype_bytes(result_type), &text), "clearing an expert's gradient", text);
+      } else if (rows > 0) {
+        const bool forward = op.role == GemmRole::kForward;
+        const void* a = at(first, begin * (forward ? op.in : op.out), op.act);
+        run_product(find(product), a, at(second, matrix, op.weight), at(result, begin * (forward ? op.out : op.in), result_type),
+                    bias ? at(bias, e * op.out, op.weight) : nullptr)(run);
+      }
+    }
+  });
+  if (weights) bias_gradient(op);
+}
+
+}  // namespace fathom::cuda

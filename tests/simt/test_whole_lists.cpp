@@ -1,0 +1,206 @@
+// Whole op lists on the CUDA backend over the emulated device, against the reference: every kernel with the arguments that the host side gives it.
+#include <cmath>
+
+#include "kernels/cuda_host/execution.hpp"
+#include "tests/kernels/against_reference.hpp"
+#include "tests/simt/emulated_module.hpp"
+#include "tests/tiny_models.hpp"
+
+using namespace fathom;
+using namespace fathom::testing;
+
+namespace {
+
+void compare_cuda(const Network& net, const Scenario& s, double op_tolerance, double list_tolerance) { compare_backend(EmulatedBackend(), net, s, op_tolerance, list_tolerance); }
+
+}  // namespace
+
+TEST_CASE("the CUDA backend equals the reference on prefills", "[cuda]") {
+  for (const NamedTiny& each : tiny_zoo()) {
+    DYNAMIC_SECTION(each.name) { compare_cuda(network(each.tiny), scenario(Phase::kPrefill, 2, 13), 2e-5, 2e-4); }
+  }
+}
+
+TEST_CASE("the CUDA backend equals the reference on training steps", "[cuda]") {
+  for (const NamedTiny& each : tiny_zoo()) {
+    DYNAMIC_SECTION(each.name) { compare_cuda(network(each.tiny), scenario(Phase::kTrain, 2, 13), 2e-5, 5e-4); }
+  }
+}
+
+TEST_CASE("the CUDA backend equals the reference with recomputation and gradient accumulation", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    Scenario s = scenario(Phase::kTrain, 2, 9);
+    s.recompute = recompute;
+    s.grad_accumulation = 2;
+    CAPTURE(recompute_name(recompute));
+    compare_cuda(network(t), s, 2e-5, 5e-4);
+  }
+}
+
+TEST_CASE("the CUDA backend equals the reference on threshold and random routing and on decode", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  SECTION("threshold prefill") {
+    Scenario s = scenario(Phase::kPrefill, 3, 11);
+    s.routing = RoutingRule::kThreshold;
+    compare_cuda(network(t), s, 2e-5, 2e-4);
+  }
+  SECTION("random routing") {
+    Scenario s = scenario(Phase::kTrain, 3, 11);
+    s.routing = RoutingRule::kRandom;
+    compare_cuda(network(t), s, 2e-5, 2e-4);
+  }
+  SECTION("decode") { compare_cuda(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4); }
+  SECTION("dense decode with a window") {
+    t.every = 0;
+    t.window = 4;
+    compare_cuda(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
+  }
+}
+
+TEST_CASE("the CUDA backend equals the reference in bf16", "[cuda]") {
+  for (const NamedTiny& each : tiny_zoo()) {
+    for (const Phase phase : {Phase::kPrefill, Phase::kTrain}) {
+      DYNAMIC_SECTION(each.name << " " << phase_name(phase)) {
+        Scenario s = scenario(phase, 2, 13);
+        s.dtype = s.grad_dtype = s.kv_dtype = DType::kBF16;
+        compare_cuda(network(each.tiny), s, 2e-2, 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("the arena is the planned one and the rest is what memory() said", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  const Workload w = build(network(t), scenario(Phase::kTrain, 2, 13));
+  const EmulatedBackend backend;
+  const BackendMemory said = backend.memory(w, {});
+  CHECK(said.plan.arena == plan_memory(w).arena);
+  const std::int64_t before = emulated().allocated;
+  const auto execution = backend.bind(w, {});
+  CHECK(emulated().allocated - before == said.total());
+  CHECK(execution->allocated_bytes() == said.total());
+}
+
+TEST_CASE("a workload that does not fit is refused before anything is allocated", "[cuda]") {
+  const Workload w = build(network(Tiny{}), scenario(Phase::kPrefill, 2, 13));
+  const std::int64_t before = emulated().allocated;
+  emulated().memory = 1000;
+  try {
+    EmulatedBackend().bind(w, {});
+    FAIL("bound");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kEnvironment);
+    CHECK(error.message().find("GB are free") != std::string::npos);
+  }
+  emulated().memory = std::int64_t{1} << 30;
+  CHECK(emulated().allocated == before);
+}
+
+TEST_CASE("top-k passes read nothing back on the way; a threshold reads its counts", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.layers = 4;
+  const auto downloads = [&](const Scenario& s) {
+    const Workload w = build(network(t), s);
+    const auto execution = EmulatedBackend().bind(w, {});
+    execution->run();
+    const std::int64_t before = emulated().downloads;
+    execution->run();
+    return emulated().downloads - before;
+  };
+  CHECK(downloads(scenario(Phase::kTrain, 2, 13)) == 1);  // the flags, at the end
+  Scenario threshold = scenario(Phase::kPrefill, 2, 13);
+  threshold.routing = RoutingRule::kThreshold;
+  threshold.write_cache = false;
+  CHECK(downloads(threshold) == 3);  // two routed blocks, and the flags
+}
+
+TEST_CASE("graphs give the same bits as launches op by op, with row counts that change", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.layers = 4;
+  t.capacity = Fraction{1, 2};
+  const Workload w = build(network(t), scenario(Phase::kDecode, 5, 9));
+  const auto passes = [&](GraphMode mode, std::int64_t& graphs) {
+    BindOptions options;
+    options.graph = mode;
+    const auto execution = EmulatedBackend().bind(w, options);
+    auto& cuda = dynamic_cast<CudaExecution&>(*execution);
+    cuda.calibrate_participation();
+    cuda.vary_tokens(true);
+    std::vector<float> seen;
+    for (int pass = 0; pass < 6; ++pass) {
+      if (pass % 2 == 0)
+        cuda.run();
+      else
+        CHECK(cuda.timed_run() > 0);
+      for (int i = 0; i < cuda.instance_count(); ++i) {
+        const Op& op = w.ops()[static_cast<size_t>(cuda.bound(i).op)];
+        seen.push_back(static_cast<float>(cuda.executed(i).rows));
+        if (std::holds_alternative<Attention>(op.spec)) seen.push_back(static_cast<float>(cuda.executed(i).pairs));
+        if (op.part == Part::kLogits && std::holds_alternative<Gemm>(op.spec))
+          for (const float value : cuda.read(cuda.bound(i).out[0].at)) seen.push_back(value);
+      }
+    }
+    graphs = cuda.graph_count();
+    CHECK(cuda.participation()[0].candidates == 6 * 5);
+    return seen;
+  };
+  std::int64_t none = 0, whole = 0, buckets = 0;
+  const std::vector<float> eager = passes(GraphMode::kNone, none);
+  CHECK(passes(GraphMode::kWhole, whole) == eager);
+  CHECK(passes(GraphMode::kBuckets, buckets) == eager);
+  CHECK(none == 0);
+  CHECK(whole == 1);
+  CHECK(buckets > 3);  // three segments, of which two have buckets
+}
+
+TEST_CASE("a training step is launched op by op whatever was asked for", "[cuda]") {
+  BindOptions options;
+  options.graph = GraphMode::kWhole;
+  const Workload w = build(network(Tiny{}), scenario(Phase::kTrain, 2, 5));
+  const auto execution = EmulatedBackend().bind(w, options);
+  CHECK(dynamic_cast<CudaExecution&>(*execution).graph_mode() == GraphMode::kNone);
+}
+
+TEST_CASE("a timed pass has a time for every op and reports what ran", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  const Workload w = build(network(t), scenario(Phase::kTrain, 2, 13));
+  const auto execution = EmulatedBackend().bind(w, {});
+  std::vector<double> seconds(w.instances().size());
+  execution->timed_pass(seconds);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    CAPTURE(w.path(w.instances()[i]));
+    CHECK(seconds[i] > 0);
+  }
+  CHECK(execution->implementation(0).find("sm_90") != std::string::npos);
+}
+
+TEST_CASE("a score that is not a number is an input error that names its token", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.positions = PositionKind::kNone;
+  const Workload w = build(network(t), scenario(Phase::kPrefill, 2, 13));
+  const auto execution = EmulatedBackend().bind(w, {});
+  auto& program = dynamic_cast<ProgramExecution&>(*execution);
+  for (int i = 0; i < program.instance_count(); ++i) {
+    if (!std::holds_alternative<RouterScore>(*program.bound(i).spec)) continue;
+    std::vector<float> weights = program.read(program.bound(i).in[1].at);
+    weights[0] = std::nanf("");
+    program.write(program.bound(i).in[1].at, weights);
+    break;
+  }
+  try {
+    execution->run();
+    FAIL("ran");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kInput);
+    CHECK(error.message().find("router score of token") != std::string::npos);
+  }
+}
