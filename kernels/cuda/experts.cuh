@@ -25,13 +25,17 @@ FATHOM_KERNEL(kExpertThreads) expert_choose_kernel(ExpertSelectArgs a) {
   const T* logits = static_cast<const T*>(a.logits) + (live ? token : 0) * outputs;
   float last_key = INFINITY;
   int last = -1, mine = 0;
+  FATHOM_NO_UNROLL
   for (int j = 0; j < a.picks; ++j) {
     float best = -INFINITY;
     int at = outputs;
+    FATHOM_NO_UNROLL  // unrolled, the divisions of a sigmoid spill
     for (int e = dev::lane(); e < outputs; e += 32) {
       const float key = expert_key(a, logits, e);
       const bool behind = key < last_key || (key == last_key && e > last);
-      if (behind && (at == outputs || key > best)) best = key, at = e;
+      const bool take = behind && (at == outputs || key > best);
+      best = take ? key : best;
+      at = take ? e : at;
     }
     FATHOM_UNROLL
     for (int m = 16; m > 0; m >>= 1) {
@@ -47,7 +51,8 @@ FATHOM_KERNEL(kExpertThreads) expert_choose_kernel(ExpertSelectArgs a) {
   const bool picked = dev::lane() < a.picks && live;
   const float logit = picked && mine < outputs ? dev::load(logits + mine) : 0.0f;
   const float first = dev::shfl(logit, 0);
-  float weight = !picked ? 0.0f : a.sigmoid ? logistic(logit) : dev::fexp(logit - first);
+  const float raw = dev::fexp(a.sigmoid ? -logit : logit - first);
+  float weight = picked ? (a.sigmoid ? 1.0f / (1.0f + raw) : raw) : 0.0f;
   weight /= dev::warp_sum(weight);
   if (!picked) return;
   a.chosen[token * a.picks + dev::lane()] = mine;

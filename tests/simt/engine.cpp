@@ -205,6 +205,7 @@ void run_block() {
     w.parked = 0;
     w.ready = ~0u;
     w.phase = 0;
+    w.syncs = 0;
     std::memset(static_cast<void*>(w.slots), 0xFF, sizeof w.slots);
   }
   std::vector<std::int64_t> order;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/cuda_host/execution.hpp"
+#include "lib/error.hpp"
 #include "tests/kernels/against_reference.hpp"
 #include "tests/simt/emulated_module.hpp"
 #include "tests/tiny_models.hpp"
