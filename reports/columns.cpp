@@ -164,7 +164,7 @@ const std::vector<Column> kColumns{
     {"copy_bytes", "copied", kBytes, 6, "Bytes of copies and fills inside the op.", "", "ops[]"},
     {"device_busy_s", "device busy", kSeconds, 5, "Time in which the device ran anything of a traced pass.", "union of all kernels, copies and fills", "totals"},
     {"device_span_s", "device span", kSeconds, 6, "From the first kernel's start to the last one's end in a traced pass.", "", "totals"},
-    {"traced_s", "traced step", kSeconds, 5, "A step under tracing, by the host's clock; step times never come from it.", "", "totals"},
+    {"traced_s", "traced step", kSeconds, 5, "A step under tracing, launched op by op, by the host's clock; step times never come from it.", "", "totals"},
     {"profile_overhead", "tracing cost", kSignedPercent, 4, "How much longer tracing made the step.", "traced_s / measured_s - 1", "totals"},
     {"profile_passes", "traced passes", kCount, 6, "Passes of the list behind kernel times.", "", "totals"},
     {"counter_passes", "counter runs", kCount, 6, "Runs of the list that the hardware counters needed.", "", "totals"},

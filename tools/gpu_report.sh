@@ -117,13 +117,18 @@ stage 10 machine bash -c '
   "$1" list backends --width 200' machine "$fathom" || true
 section "The machine" "$scratch/machine.txt"
 
-has() { "$fathom" "$1" --help-all 2>/dev/null | grep -q -e "$2"; }
+# has COMMAND OPTION: whether this program knows both.
+has() {
+  local page
+  page=$("$fathom" "$1" --help-all 2>/dev/null) || return 1
+  grep -q "^Usage: fathom $1" <<<"$page" && grep -q -e "$2" <<<"$page"
+}
 
 # ---- correctness first ----
 if [ $dry = yes ]; then
   echo "a dry run checks nothing: the fake backend computes nothing" >"$scratch/check.txt"
   say "stage check: skipped in a dry run"
-elif has check backend; then
+elif has check --backend; then
   stage 80 check "$fathom" check --backend "$backend" || true
 else
   echo "this fathom has no check command" >"$scratch/check.txt"

@@ -51,7 +51,8 @@ void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedF
 // `machine`: whose reference times normalise bracketed figures, so that they stand in the state in which it was calibrated; null: those of the run.
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record);
 
-// Binds one configuration as measure_all does; the routing of decode steps is centred, tokens vary from pass to pass only where asked.
+// Binds one configuration as measure_all does; the routing of decode steps is centred, tokens vary from pass to pass only where asked. `graph`:
+// launched as --launch says, else op by op, as a profiler needs it.
 std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph);
 // A fake execution takes from now on what is predicted; others are left alone.
 void follow_prediction(Execution& execution, const StepPrediction& prediction);

@@ -247,6 +247,9 @@ Module make_table() {
   m.free_graph = free_graph;
   m.plan_matmul = plan_matmul;
   m.matmul = run_matmul;
+#define FATHOM_CUDA_ENTRY(name, Args) m.kernels.name = launch_##name;
+  FATHOM_CUDA_KERNELS(FATHOM_CUDA_ENTRY)
+#undef FATHOM_CUDA_ENTRY
 #if FATHOM_CUPTI_HEADERS
   m.profiler = &profiler_table(runtime_device_calls(), nullptr);
 #endif

@@ -49,6 +49,16 @@ Status has_code_for_device(Text* text);
 cudaError_t launch_hold(cudaStream_t stream, const volatile std::int32_t* flag, double seconds);
 cudaError_t launch_read(cudaStream_t stream, const void* memory, std::int64_t bytes, int multiprocessors);
 
+// One .cu per family defines these (FATHOM_CUDA_LAUNCHER).
+#define FATHOM_CUDA_DECLARE(name, Args) Status launch_##name(Device* device, const Args* args, Text* text);
+FATHOM_CUDA_KERNELS(FATHOM_CUDA_DECLARE)
+#undef FATHOM_CUDA_DECLARE
+#define FATHOM_CUDA_LAUNCHER(name, Args)                             \
+  Status launch_##name(Device* device, const Args* args, Text* text) { \
+    name(*args, handle(device).stream);                              \
+    return check(cudaGetLastError(), #name, text);                   \
+  }
+
 // matmul.cpp
 std::shared_ptr<Matmuls> make_matmuls(const DeviceInfo& info, cudaStream_t stream);
 std::int32_t cublaslt_version();

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/kernels.hpp"
 #include "kernels/cuda/profiler_table.hpp"
 #include "kernels/cuda/kernels.hpp"
 #include "lib/dtype.hpp"
@@ -137,6 +138,8 @@ struct Module {
   // candidates on memory of its own and keeps the fastest.
   Status (*plan_matmul)(Device* device, const Matmul* product, std::int32_t tune, std::int32_t* plan, MatmulChoice* choice, Text* text) = nullptr;
   Status (*matmul)(Device* device, std::int32_t plan, const void* a, const void* b, void* c, const void* bias, Text* text) = nullptr;
+
+  Kernels kernels;
 
   const ProfilerTable* profiler = nullptr;  // null: built without the CUPTI headers
   Kernels kernels;

@@ -10,6 +10,7 @@
 #define FATHOM_KERNEL(threads) __global__ void __launch_bounds__(threads)
 #define FATHOM_KERNEL_OCC(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define FATHOM_UNROLL _Pragma("unroll")
+#define FATHOM_NO_UNROLL _Pragma("unroll 1")
 #define FATHOM_PRAGMA(text) _Pragma(#text)
 #define FATHOM_UNROLL_BY(count) FATHOM_PRAGMA(unroll count)
 

@@ -21,6 +21,7 @@
 #define FATHOM_KERNEL(threads) void
 #define FATHOM_KERNEL_OCC(threads, blocks) void
 #define FATHOM_UNROLL
+#define FATHOM_NO_UNROLL
 #define FATHOM_UNROLL_BY(count)
 #define FATHOM_HERE const simt::Site& at = simt::Site::current()
 

@@ -52,7 +52,10 @@ std::unique_ptr<Execution> bind_on(const Workload& workload, const BindOptions& 
   if (need > have)
     throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {:.2f} GB of GPU memory, {:.2f} GB are free", static_cast<double>(need) * 1e-9, static_cast<double>(have) * 1e-9), {},
                 "use a smaller model, batch or length (fathom count shows the planned peak)");
-  return std::make_unique<CudaExecution>(shared, options, std::move(device));
+  const ProfilerTable* profiler = device->module().profiler;
+  auto execution = std::make_unique<CudaExecution>(shared, options, std::move(device));
+  if (profiler) execution->observe(std::make_unique<RangeObserver>(*shared, *profiler));
+  return execution;
 }
 
 std::unique_ptr<Execution> CudaBackend::bind(const Workload& workload, const BindOptions& options) const { return bind_on(workload, options, the_device()); }

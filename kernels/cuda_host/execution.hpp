@@ -54,6 +54,11 @@ class CudaExecution : public ProgramExecution {
 
   // Null: none. Also seen while a graph is captured, not when it is replayed.
   void observe(OpObserver* observer) { observer_ = observer; }
+  // The same, and kept as long as this.
+  void observe(std::unique_ptr<OpObserver> observer) {
+    owned_observer_ = std::move(observer);
+    observer_ = owned_observer_.get();
+  }
 
   // How passes are launched (kNone where what was asked for cannot be captured), and what has been captured so far.
   GraphMode graph_mode() const { return mode_; }
@@ -136,6 +141,7 @@ class CudaExecution : public ProgramExecution {
   std::map<int, std::vector<std::pair<std::int64_t, MatmulChoice>>> choices_;  // by op: rows and what was chosen for them
   RunState run_;
   OpObserver* observer_ = nullptr;
+  std::unique_ptr<OpObserver> owned_observer_;
   int multiprocessors_ = kMultiprocessors;
   GraphMode mode_ = GraphMode::kNone;
   bool ran_ = false, thresholds_ = false;

@@ -15,15 +15,14 @@ void CudaProfiler::open_activity() {
   must(table_.open_activity(&request, &message_));
 }
 
-void CudaProfiler::push(std::uint64_t op, std::uint64_t pass, const char* path) {
-  table_.range_begin(path);
-  must(table_.push(op, pass, &message_));
+RangeObserver::RangeObserver(const Workload& workload, const ProfilerTable& table) : table_(table) {
+  for (const Instance& instance : workload.instances()) paths_.push_back(workload.path(instance));
 }
+void RangeObserver::begin_op(int instance) { table_.range_begin(paths_[static_cast<std::size_t>(instance)].c_str()); }
+void RangeObserver::end_op(int) { table_.range_end(); }
 
-void CudaProfiler::pop() {
-  must(table_.pop(&message_));
-  table_.range_end();
-}
+void CudaProfiler::push(std::uint64_t op, std::uint64_t pass, const char*) { must(table_.push(op, pass, &message_)); }
+void CudaProfiler::pop() { must(table_.pop(&message_)); }
 
 Activity CudaProfiler::finish_activity() {
   struct Gathered {

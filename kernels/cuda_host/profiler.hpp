@@ -2,9 +2,22 @@
 #pragma once
 
 #include "kernels/cuda/profiler_table.hpp"
+#include "kernels/cuda_host/execution.hpp"
 #include "kernels/pass_profiler.hpp"
 
 namespace fathom::cuda {
+
+// NVTX ranges with the paths of ops, in every run: without a vendor tool attached they cost a test per op.
+class RangeObserver : public OpObserver {
+ public:
+  RangeObserver(const Workload& workload, const ProfilerTable& table);
+  void begin_op(int instance) override;
+  void end_op(int instance) override;
+
+ private:
+  const ProfilerTable& table_;
+  std::vector<std::string> paths_;
+};
 
 class CudaProfiler : public PassProfiler {
  public:

@@ -35,7 +35,11 @@ FakeFaults parse_faults(const std::string& text) {
     const std::string key = item.substr(0, at);
     std::int64_t value = 0;
     const char* last = item.data() + item.size();
-    const bool number = at != std::string::npos && std::from_chars(item.data() + at + 1, last, value).ptr == last && value >= 0;
+    bool number = false;
+    if (at != std::string::npos) {
+      const auto [stop, error] = std::from_chars(item.data() + at + 1, last, value);
+      number = error == std::errc() && stop == last && value >= 0;
+    }
     if (number && key == "subscribe")
       faults.subscribe = static_cast<int>(value);
     else if (number && key == "activity")

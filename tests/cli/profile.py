@@ -1,5 +1,8 @@
 """--profile as a user sees it, on the fake backend: passes in child processes, the ladder, records, refusals."""
 
+import shutil
+import subprocess
+
 from _cli import ARGUMENTS, CliTest, main
 from _record import record_errors
 
@@ -77,6 +80,17 @@ class Profile(CliTest):
         self.refuses(3, ["on the cuda backend only", "--backend cuda"], "run", "mod-tiny", "--backend", "reference", "--profile", "counters")
         self.refuses(3, "did you mean 'counters'?", "run", "mod-tiny", "--backend", "fake", "--profile", "counter")
         self.refuses(3, "only the fake profiler fails on request", "run", "mod-tiny", "--backend", "cuda", "--fake-profiler", "silent=1", "--profile-pass", "activity")
+
+    def test_nothing_is_linked_against_the_profiler(self):
+        """CUPTI is opened when a profile is asked for; a process that only measures time never has it."""
+        if not shutil.which("readelf"):
+            self.skipTest("readelf is not installed")
+        files = [ARGUMENTS.fathom, *ARGUMENTS.binary.glob("libfathom_cuda.so")]
+        for file in files:
+            needed = subprocess.run(["readelf", "-d", str(file)], capture_output=True, text=True, check=True, timeout=60).stdout
+            self.assertIn("NEEDED", needed)
+            for library in ("libcupti", "libnvperf", "libcuda.so"):
+                self.assertNotIn(library, needed, str(file))
 
     def test_a_refused_time_pass_is_the_refusal(self):
         self.refuses(3, "did you mean", "run", "mod-tinny", "--backend", "fake", "--profile", "counters")
