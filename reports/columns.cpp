@@ -13,6 +13,7 @@ using enum Unit;
 const std::vector<Column> kColumns{
     {"model", "model", kText, 0, "The network: built-in name, file, or imported configuration.", "",
      "model, results[]"},
+    {"record", "record", kText, 1, "The file of the record that the row comes from, where several are shown.", "", "scenario"},
     {"phase", "phase", kText, 0, "train, prefill, decode or generate.", "", "scenario"},
     {"batch", "batch", kCount, 2, "Sequences processed together.", "", "scenario"},
     {"seq", "seq", kCount, 2, "Tokens per sequence that the step processes (prefill, train).", "", "scenario"},
@@ -140,6 +141,7 @@ const std::vector<Column> kColumns{
     {"noise", "A/A noise", kPercent, 4,
      "How far two interleaved measurements of the same thing differ; an error below this says nothing.",
      "|a - b| / median", "totals, ops[]"},
+    {"predicted_tokens_per_s", "pred. tokens/s", kTokenRate, 5, "Predicted throughput.", "batch * tokens / predicted_s", "totals"},
     {"tokens_per_s", "tokens/s", kTokenRate, 4, "Throughput.", "batch * tokens / measured_s", "totals"},
     {"achieved_flops_per_s", "rate", kFlopRate, 3, "Achieved arithmetic rate.", "flops_matmul / measured_s",
      "totals, ops[]"},
@@ -150,6 +152,8 @@ const std::vector<Column> kColumns{
      "are of one machine state (median over the rounds; f32: multiply-adds in registers, bf16: the matrix units fed from L2); else it is the "
      "peak of the machine file.",
      "flops_matmul / (t * ceiling rate)", "totals, ops[]"},
+    {"peak_flops_per_s", "ceiling", kFlopRate, 6, "The machine's ceiling of arithmetic for this type and number of threads.", "", "totals"},
+    {"peak_bytes_per_s", "memory ceiling", kByteRate, 6, "The machine's ceiling of reading main memory with this number of threads.", "", "totals"},
     {"mfu", "MFU", kPercent, 4, "Model FLOP utilisation of the step.", "flops_matmul / (measured_s * peak)", "totals"},
 
     {"rung", "measured by", kText, 2,
@@ -196,6 +200,7 @@ const std::vector<Column> kColumns{
      "predicted_s / predicted_s(dense)", "totals"},
     {"measured_ratio", "measured ratio", kRatio, 1, "Measured time over the dense twin's measured time.",
      "measured_s / measured_s(dense)", "totals"},
+    {"ratio_noise", "noise of ratio", kPercent, 2, "How far the measured ratio of two steps may be off.", "both A/A noises in quadrature", "totals"},
     {"realised", "realised", kPercent, 1,
      "Realised fraction: time saved over FLOPs saved against the dense twin. A status when no FLOPs are saved.",
      "(1 - measured_ratio) / (1 - flops_ratio)", "totals"},
@@ -206,6 +211,13 @@ const std::vector<Column> kColumns{
     {"rows_executed", "rows executed", kCount, 5, "Rows that a run really processed.", "", "ops[]"},
     {"participation", "participation", kPercent, 3, "Share of tokens that a block processed in the run.",
      "rows_executed / rows", "ops[]"},
+
+    {"figure", "figure", kText, 1, "Which time of two records is compared, by its key.", "", "changes"},
+    {"before_s", "before", kSeconds, 0, "The time in the first record.", "", "changes, ops"},
+    {"after_s", "after", kSeconds, 0, "The time in the second record.", "", "changes, ops"},
+    {"change", "change", kSignedPercent, 0, "Relative change of a time between two records; positive: slower.", "after_s / before_s - 1", "changes, ops"},
+    {"change_noise", "noise", kPercent, 2, "How large a change two records of the same thing may show.", "both max(A/A noise, 1.86 * spread / sqrt(samples)) in quadrature", "changes, ops"},
+    {"judgement", "judgement", kText, 0, "slower or faster where the change is larger than its noise, same, within noise, or no noise figure.", "", "changes, ops"},
 
     {"n", "n", kCount, 2, "Ops or configurations behind an accuracy figure.", "", "validation"},
     {"coverage", "coverage", kPercent, 3, "Share of ops or configurations that were predicted and graded.", "",

@@ -107,12 +107,12 @@ std::string long_time(double seconds, int digits) {
 std::string percent(double fraction, bool sign) {
   const double value = fraction * 100;
   const double size = std::fabs(value);
-  // One decimal, none from 1000 % on, two significant digits below 1 %.
+  // One decimal, none from 1000 % on, two below 1 %; what rounds to nothing has no sign.
   std::string text = size >= 1000              ? fmt::format("{:.0f}", value)
                      : size >= 1 || value == 0 ? fmt::format("{:.1f}", value)
-                     : size >= 0.01            ? fmt::format("{:.2f}", value)
-                                               : fmt::format("{:.1e}", value);
-  if (sign && value > 0) text = "+" + text;
+                     : size >= 0.005           ? fmt::format("{:.2f}", value)
+                                               : "0.00";
+  if (sign && value > 0 && size >= 0.005) text = "+" + text;
   return text + " %";
 }
 

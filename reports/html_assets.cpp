@@ -24,6 +24,7 @@ th,td{padding:6px 12px;text-align:left;vertical-align:top;border-bottom:1px soli
 tbody tr:last-child td,tfoot tr:last-child td{border-bottom:0}
 td.n,th.n{text-align:right;white-space:nowrap}
 td.p,td.k{white-space:nowrap}
+td.p wbr{display:none}
 td.w{min-width:20ch}
 thead th{position:sticky;top:0;z-index:2;background:var(--soft);font-weight:600;white-space:nowrap}
 tbody tr:hover td{background:var(--soft)}
@@ -55,6 +56,7 @@ dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}
 th:first-child,td:first-child{position:sticky;left:0;z-index:1;background:var(--bg)}
 thead th:first-child{z-index:3;background:var(--soft)}
 td.p{max-width:44vw;white-space:normal}
+td.p wbr{display:inline}
 table.prose thead{display:none}
 table.prose,table.prose tbody,table.prose tr,table.prose td{display:block}
 table.prose tr{border-bottom:1px solid var(--grid);padding:8px 10px}

@@ -74,6 +74,7 @@ void write_result(JsonWriter& json, const Result& result) {
   json.end_object();
   write_rows(json, "parts", result.parts);
   write_rows(json, "ops", result.ops);
+  if (!result.routing.empty()) write_routing(json.key("routing"), result.routing);
   write_notes(json, result.notes);
 }
 
@@ -150,6 +151,7 @@ Result read_result(const JsonValue& object) {
   result.totals = read_figures(object.at("totals"));
   result.parts = read_rows(object, "parts");
   result.ops = read_rows(object, "ops");
+  if (const JsonValue* routing = object.find("routing")) result.routing = read_routing(*routing);
   result.notes = read_notes(object);
   return result;
 }
@@ -188,7 +190,17 @@ std::string write_record(const Record& record) {
     write_members(json, record.environment);
     json.end_object();
   }
-  if (record.results.size() == 1) {
+  if (!record.sources.empty()) {
+    json.key("sources").begin_array();
+    for (const RecordSource& source : record.sources) {
+      json.begin_object().member("file", source.file).member("command", source.command).member("arguments", source.arguments).member("version", source.version).member("started", source.started);
+      json.key("environment").begin_object();
+      write_members(json, source.environment);
+      json.end_object().end_object();
+    }
+    json.end_array();
+  }
+  if (record.results.size() == 1 && record.sources.empty()) {
     Result result = record.results[0];
     result.notes.insert(result.notes.begin(), record.notes.begin(), record.notes.end());
     write_result(json, result);
@@ -220,6 +232,10 @@ Record read_record(std::string_view text, const std::string& file) {
     record.started = text_or_empty(root, "started");
     record.predicted_at = text_or_empty(root, "predicted_at");
     if (const JsonValue* environment = root.find("environment")) record.environment = read_figures(*environment);
+    if (const JsonValue* sources = root.find("sources"))
+      for (const JsonValue& source : sources->as_array("sources"))
+        record.sources.push_back({text_or_empty(source, "file"), text_or_empty(source, "command"), text_or_empty(source, "arguments"), text_or_empty(source, "version"),
+                                  text_or_empty(source, "started"), read_figures(source.at("environment"))});
     if (const JsonValue* results = root.find("results")) {
       for (const JsonValue& result : results->as_array("results")) record.results.push_back(read_result(result));
       record.notes = read_notes(root);
@@ -230,6 +246,23 @@ Record read_record(std::string_view text, const std::string& file) {
     throw Error(error.kind(), error.message(), {file, error.where().line, error.where().key}, error.hint());
   }
   return record;
+}
+
+Record join_records(std::vector<Record> records, const std::vector<std::string>& files) {
+  if (records.size() == 1) return std::move(records[0]);
+  Record all;
+  all.command = "report";
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    Record& record = records[i];
+    if (record.sources.empty()) all.sources.push_back({files[i], record.command, record.arguments, record.version, record.started, record.environment});
+    for (RecordSource& source : record.sources) all.sources.push_back(std::move(source));
+    for (Result& result : record.results) {
+      if (!result.scenario.has("record")) result.scenario.set("record", Cell::text(files[i]));
+      all.results.push_back(std::move(result));
+    }
+    for (RecordNote& note : record.notes) all.notes.push_back({note.severity, files[i] + ": " + note.text});
+  }
+  return all;
 }
 
 }  // namespace fathom

@@ -11,6 +11,7 @@
 
 #include "reports/document.hpp"
 #include "reports/json_reader.hpp"
+#include "reports/routing.hpp"
 
 namespace fathom {
 
@@ -47,7 +48,14 @@ struct Result {
   Figures totals;
   std::vector<Figures> parts;   // by part of the model ("projections", "core", ...)
   std::vector<Figures> ops;
+  RoutingRecord routing;        // of a run of a routed network; empty otherwise
   std::vector<RecordNote> notes;
+};
+
+// One of several records that a record was put together from.
+struct RecordSource {
+  std::string file, command, arguments, version, started;
+  Figures environment;
 };
 
 struct Record {
@@ -59,6 +67,7 @@ struct Record {
   Figures environment;          // CPU, threads, libraries, machine state
   std::vector<Result> results;
   std::vector<RecordNote> notes;
+  std::vector<RecordSource> sources;   // empty: this is the record of one run
 
   void note(std::string text, Note::Severity severity = Note::Severity::kNote) { notes.push_back({severity, std::move(text)}); }
 };
@@ -66,6 +75,9 @@ struct Record {
 std::string write_record(const Record& record);
 // Throws Error(kInput) with file and line when the text is no record of this schema.
 Record read_record(std::string_view text, const std::string& file);
+
+// Several records as one: results and notes in order, each record's run kept in `sources`. `files`: their names.
+Record join_records(std::vector<Record> records, const std::vector<std::string>& files);
 
 struct ViewOptions {
   bool ops = true;       // per-op tables

@@ -1,6 +1,7 @@
 // fathom predict, run and compare: time predicted, measured, and both side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "lib/error.hpp"
 #include "reports/save.hpp"
 #include "tools/convention.hpp"
+#include "tools/fail_on.hpp"
 #include "tools/generation.hpp"
 #include "tools/gpu_table.hpp"
 #include "tools/interrupt.hpp"
@@ -28,6 +30,7 @@ struct Flags {
   PlanFlags plan;
   ProfileFlags profile;
   TextFlags text;
+  std::vector<std::string> fail_on;
   OutputFlags output;
   std::string convention;
 };
@@ -108,6 +111,26 @@ int run_profile_pass(const Flags& flags, Command command) {
   return emit(record, flags.output);
 }
 
+// A saved record, and not a Hugging Face configuration: it says so in its first lines.
+bool is_record(const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::path(name).extension() != ".json" || !std::filesystem::is_regular_file(name, ignored)) return false;
+  return load_file(name).substr(0, 200).find("\"fathom-record-") != std::string::npos;
+}
+
+int compare_saved(const Flags& flags) {
+  const std::vector<std::string>& files = flags.model.models;
+  for (const std::string& file : files)
+    if (!is_record(file)) throw_input(fmt::format("'{}' is no record, but '{}' is", file, files[0]), {}, "compare takes models, or two records");
+  if (files.size() != 2) throw_input(fmt::format("compare takes two records, not {}", files.size()), {}, "fathom report shows any number of records");
+  const std::vector<Condition> conditions = parse_conditions(flags.fail_on, true);
+  check_output_flags(flags.output);
+  const Record before = read_record(load_file(files[0]), files[0]), after = read_record(load_file(files[1]), files[1]);
+  const RecordDifference difference = compare_records(before, after);
+  emit_document(view_difference(difference, files[0], files[1], flags.output.ops), flags.output);
+  return fail_code(met(conditions, difference), 0);
+}
+
 int run_timed(const Flags& flags, Command command) {
   if (!flags.table.files.empty()) {
     if (!flags.model.models.empty()) throw Error(ErrorKind::kUsage, "predict takes a MODEL or a --table, not both", {}, "");
@@ -116,6 +139,8 @@ int run_timed(const Flags& flags, Command command) {
     return predict_tables(table, flags.output);
   }
   if (flags.model.models.empty()) throw Error(ErrorKind::kUsage, "MODEL is required", {}, "fathom list models");
+  if (command == Command::kCompare && std::any_of(flags.model.models.begin(), flags.model.models.end(), is_record)) return compare_saved(flags);
+  const std::vector<Condition> conditions = parse_conditions(flags.fail_on, false);
   if (!flags.text.file.empty()) return run_text(flags.text, flags.model, flags.scenario, flags.timed.backend, flags.timed.threads, flags.output);
   check_output_flags(flags.output);
   if (command != Command::kPredict) check_profile_flags(flags.profile, flags.timed.backend);
@@ -170,7 +195,7 @@ int run_timed(const Flags& flags, Command command) {
   if (flags.profile.mode == "events") conclude_profile(record, "events", backend(flags.timed.backend).timer(), {});
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);
   const int code = emit(record, flags.output);
-  return interrupted() ? 130 : code;
+  return interrupted() ? 130 : fail_code(met(conditions, record), code);
 }
 
 void add_timed(CLI::App& app, int& exit_code, Command command, const char* name, const char* what, const char* examples) {
@@ -193,6 +218,10 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     add_measure_flags(*sub, flags->timed);
     add_profile_flags(*sub, flags->profile);
   }
+  if (command == Command::kCompare) {
+    add_fail_on(*sub, flags->fail_on);
+    sub->get_option("MODEL")->description("models (built-in name, INI file, config.json), or two saved records");
+  }
   add_output_flags(*sub, flags->output);
   sub->footer(examples);
   sub->callback([flags, command, &exit_code] { exit_code = run_timed(*flags, command); });
@@ -209,8 +238,8 @@ void add_run(CLI::App& app, int& exit_code) {
             "Examples:\n  fathom run mod-60m --ops\n  fathom run mod-tiny --phase train --batch 8 --corpus novel.txt --steps 300");
 }
 void add_compare(CLI::App& app, int& exit_code) {
-  add_timed(app, exit_code, Command::kCompare, "compare", "predicted against measured, per configuration and per op",
-            "Examples:\n  fathom compare mod-60m dense-60m --backend cpu\n  fathom compare mod-220m dense-220m --seq 1024 --save report.md --ops");
+  add_timed(app, exit_code, Command::kCompare, "compare", "predicted against measured, per configuration and per op; or two saved records",
+            "Examples:\n  fathom compare mod-60m dense-60m --backend cpu --save today.json\n  fathom compare yesterday.json today.json --fail-on slower=5% --ops");
 }
 
 }  // namespace fathom

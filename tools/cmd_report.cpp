@@ -15,17 +15,9 @@ struct Flags {
 
 int run_report(const Flags& flags) {
   check_output_flags(flags.output);
-  Record all;
-  for (const std::string& file : flags.files) {
-    Record record = read_record(load_file(file), file);
-    if (all.command.empty()) {
-      all = std::move(record);
-      continue;
-    }
-    for (Result& result : record.results) all.results.push_back(std::move(result));
-    for (RecordNote& note : record.notes) all.notes.push_back(std::move(note));
-  }
-  return emit(all, flags.output);
+  std::vector<Record> records;
+  for (const std::string& file : flags.files) records.push_back(read_record(load_file(file), file));
+  return emit(join_records(std::move(records), flags.files), flags.output);
 }
 
 }  // namespace

@@ -1,15 +1,11 @@
 // fathom trace: the timeline of one step (Chrome/Perfetto JSON), predicted and measured side by side, and the routing map.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
-#include "reports/csv.hpp"
-#include "reports/html.hpp"
 #include "reports/json_writer.hpp"
-#include "reports/markdown.hpp"
 #include "reports/save.hpp"
 #include "tools/routing_view.hpp"
 #include "tools/timed.hpp"
@@ -117,10 +113,6 @@ int run_trace(Flags flags) {
   } else {
     document.note("no block of this network is routed: every token takes every block");
   }
-  for (const std::string& path : flags.output.save)
-    if (std::filesystem::path(path).extension() == ".md")
-      for (const PlotFile& plot : plot_files(document))
-        save_file((std::filesystem::path(path).parent_path() / (std::filesystem::path(path).stem().string() + "_plots") / plot.name).string(), plot.content);
   return emit_document(document, flags.output);
 }
 

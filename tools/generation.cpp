@@ -86,9 +86,7 @@ Result count_generation(const Configuration& c) {
 
 void predict_generation(Result& result, const Configuration& c, const Machine& machine, const TimedFlags& flags) {
   const Scenario& s = c.scenario;
-  PredictOptions options;
-  options.predictor = parse_predictor(flags.predictor);
-  options.threads = flags.threads;
+  const PredictOptions options = predict_options(machine, flags);
   const double first = predict(build(c.network, generation_prefill(s)), machine, options).seconds;
   double total = first;
   std::vector<double> at;

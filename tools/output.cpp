@@ -15,6 +15,7 @@
 #include "reports/save.hpp"
 #include "reports/text.hpp"
 #include "tools/cli.hpp"
+#include "tools/plot_output.hpp"
 #include "tools/version.hpp"
 
 namespace fathom {
@@ -54,13 +55,30 @@ ViewOptions view_options(const OutputFlags& flags, bool file) {
   return options;
 }
 
-std::string render(const Record& record, const std::string& format, const OutputFlags& flags, bool file, const std::string& plot_folder) {
+std::string render(const Record& record, const std::string& format, const OutputFlags& flags, bool file) {
   if (format == "json") return write_record(record);
   if (format == "csv") return render_csv(record_table(record, flags.ops ? "ops" : "results"), "\n");
   const Document document = view_record(record, view_options(flags, file || format == "html"));
-  if (format == "md") return render_markdown(document, MarkdownOptions{plot_folder});
+  if (format == "md") return render_markdown(document);
   if (format == "html") return render_html(document);
-  return render_text(document, text_options(flags));
+  TextOptions text = text_options(flags);
+  text.colour = text.colour && !file;
+  return render_text(document, text);
+}
+
+// Markdown with its plots as SVG files beside it.
+std::string markdown_file(const std::string& path, const Document& document) {
+  const bool plots = !plot_files(document).empty();
+  if (plots) save_plots(path, "svg", document);
+  return render_markdown(document, MarkdownOptions{plots ? plot_folder_of(path) : ""});
+}
+
+// One --save file of a document.
+template <class View, class Render>
+void save_one(const std::string& path, View&& view, Render&& render) {
+  const std::string format = extension_of(path);
+  if (is_plot_format(format)) return save_plots(path, format, view());
+  save_file(path, format == "md" ? markdown_file(path, view()) : render(format));
 }
 
 }  // namespace
@@ -95,7 +113,7 @@ Record new_record(const std::string& command) {
 
 void add_output_flags(CLI::App& app, OutputFlags& flags) {
   app.add_option("-o,--output", flags.format, "table, md, csv, json or html [table]")->type_name("F")->group("Output");
-  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
+  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html, .txt; plots as .svg, .png, .gp; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
   app.add_flag("--ops", flags.ops, "per-op tables (csv: one row per op)")->group("Output");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no notes on stderr")->group("Output");
   app.add_flag("-v,--verbose", flags.verbose, "explain columns, show more")->group("Output");
@@ -110,7 +128,7 @@ void check_output_flags(const OutputFlags& flags) {
     throw_input(fmt::format("--color is auto, always or never, not '{}'", flags.color));
   if (flags.width != 0 && flags.width < 20) throw_input("--width is at least 20");
   for (const std::string& path : flags.save)
-    if (!known(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html or .txt");
+    if (!known(extension_of(path)) && !is_plot_format(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html, .txt, or .svg, .png, .gp for the plots");
 }
 
 int emit_document(const Document& document, const OutputFlags& flags) {
@@ -140,25 +158,15 @@ int emit_document(const Document& document, const OutputFlags& flags) {
     if (file) options.colour = false;
     return render_text(document, options);
   };
-  for (const std::string& path : flags.save) save_file(path, rendered(extension_of(path), true));
+  for (const std::string& path : flags.save) save_one(path, [&] { return document; }, [&](const std::string& format) { return rendered(format, true); });
   write_stream(STDOUT_FILENO, rendered(flags.format, false));
   return 0;
 }
 
 int emit(const Record& record, const OutputFlags& flags) {
-  for (const std::string& path : flags.save) {
-    const std::string format = extension_of(path);
-    std::string plot_folder;
-    if (format == "md") {
-      const std::filesystem::path file(path);
-      const std::string folder = file.stem().string() + "_plots";
-      const std::vector<PlotFile> plots = plot_files(view_record(record, view_options(flags, true)));
-      for (const PlotFile& plot : plots) save_file((file.parent_path() / folder / plot.name).string(), plot.content);
-      if (!plots.empty()) plot_folder = folder + "/";
-    }
-    save_file(path, render(record, format, flags, true, plot_folder));
-  }
-  write_stream(STDOUT_FILENO, render(record, flags.format, flags, false, ""));  // a closed pipe is the reader's wish, not an error
+  for (const std::string& path : flags.save)
+    save_one(path, [&] { return view_record(record, view_options(flags, true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
+  write_stream(STDOUT_FILENO, render(record, flags.format, flags, false));  // a closed pipe is the reader's wish, not an error
   return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "lib/error.hpp"
@@ -12,8 +11,6 @@
 namespace fathom {
 namespace {
 
-constexpr int kHistogramBins = 16;
-
 // A byte as people read it.
 std::string token_label(unsigned char byte) {
   if (byte == ' ') return "␣";
@@ -21,33 +18,6 @@ std::string token_label(unsigned char byte) {
   if (byte == '\t') return "\\t";
   if (byte < 0x20 || byte >= 0x7f) return fmt::format("{:02x}", byte);
   return std::string(1, static_cast<char>(byte));
-}
-
-BarPlot histogram(const std::vector<LayerRouting>& layers) {
-  BarPlot plot;
-  plot.key = "router-weights";
-  plot.title = "Router weights";
-  plot.value_label = "log10 of (1 + count)";
-  plot.series.push_back({"tokens", {}});
-  double low = 0, high = 0;
-  bool any = false;
-  for (const LayerRouting& layer : layers)
-    for (double w : layer.weights) {
-      low = any ? std::min(low, w) : w;
-      high = any ? std::max(high, w) : w;
-      any = true;
-    }
-  if (!any) return plot;
-  if (high <= low) high = low + 1e-6;
-  std::vector<std::int64_t> counts(kHistogramBins, 0);
-  for (const LayerRouting& layer : layers)
-    for (double w : layer.weights) ++counts[static_cast<size_t>(std::min<int>(kHistogramBins - 1, static_cast<int>((w - low) / (high - low) * kHistogramBins)))];
-  for (int b = 0; b < kHistogramBins; ++b) {
-    const double from = low + (high - low) * b / kHistogramBins;
-    plot.categories.push_back(fmt::format("{:.3g} to {:.3g}", from, from + (high - low) / kHistogramBins));
-    plot.series[0].values.push_back(std::log10(1.0 + static_cast<double>(counts[static_cast<size_t>(b)])));
-  }
-  return plot;
 }
 
 }  // namespace
@@ -130,36 +100,23 @@ std::vector<LayerRouting> run_and_read_routing(Execution& execution, std::int64_
   return result;
 }
 
-void add_routing_view(Document& document, const std::vector<LayerRouting>& layers, const std::string& text, const std::vector<TokenClass>& classes, const std::string& label) {
-  RoutingMap map;
-  map.key = "routing-map";
-  map.title = "Which token took which block";
-  RoutingMap::Frame frame;
-  frame.label = label;
-  BarPlot participation;
-  participation.key = "participation";
-  participation.title = "Participation per block";
-  participation.value_label = "share of tokens";
-  participation.unit = Unit::kPercent;
-  participation.series.push_back({"tokens", {}});
+RoutingRecord routing_record(const std::vector<LayerRouting>& layers) {
+  RoutingRecord routing;
   for (const LayerRouting& layer : layers) {
-    map.blocks.push_back(fmt::format("block {}", layer.layer));
-    std::vector<RoutingMap::State> states;
-    std::int64_t taken = 0;
-    for (bool each : layer.taken) {
-      states.push_back(!layer.routed ? RoutingMap::State::kFull : each ? RoutingMap::State::kProcessed : RoutingMap::State::kSkipped);
-      taken += each;
-    }
-    frame.states.push_back(std::move(states));
-    frame.weights.push_back(layer.routed ? layer.weights : std::vector<double>(layer.taken.size(), 1.0));
-    participation.categories.push_back(fmt::format("block {}{}", layer.layer, layer.routed ? "" : " (full)"));
-    participation.series[0].values.push_back(layer.taken.empty() ? 0 : static_cast<double>(taken) / static_cast<double>(layer.taken.size()));
+    routing.tokens = static_cast<std::int64_t>(layer.taken.size());
+    RoutingRecord::Layer each{layer.layer, layer.routed, {}, layer.weights};
+    if (layer.routed)
+      for (bool taken : layer.taken) each.taken.push_back(taken ? '1' : '0');
+    routing.layers.push_back(std::move(each));
   }
-  for (unsigned char byte : text) map.tokens.push_back(token_label(byte));
-  map.frames.push_back(std::move(frame));
-  document.add(std::move(map));
-  document.add(std::move(participation));
-  if (BarPlot weights = histogram(layers); !weights.categories.empty()) document.add(std::move(weights));
+  routing.make_histogram();
+  return routing;
+}
+
+void add_routing_view(Document& document, const std::vector<LayerRouting>& layers, const std::string& text, const std::vector<TokenClass>& classes, const std::string& label) {
+  RoutingRecord routing = routing_record(layers);
+  for (unsigned char byte : text) routing.labels.push_back(token_label(byte));
+  add_routing(document, routing, label);
   if (text.empty()) return;
   BarPlot by_class;
   by_class.key = "participation-by-class";

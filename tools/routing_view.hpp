@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lib/backend.hpp"
-#include "reports/document.hpp"
+#include "reports/routing.hpp"
 
 namespace fathom {
 
@@ -20,6 +20,9 @@ struct LayerRouting {
 
 // Runs one pass op by op and reads each selection of sequence 0 as it is made.
 std::vector<LayerRouting> run_and_read_routing(Execution& execution, std::int64_t tokens);
+
+// The same as a record keeps it.
+RoutingRecord routing_record(const std::vector<LayerRouting>& layers);
 
 // Token classes: name and the bytes that belong to it. The built-in ones are space, digits, letters, punctuation, other.
 struct TokenClass {

@@ -15,11 +15,20 @@
 #include "tools/interrupt.hpp"
 #include "tools/observer.hpp"
 #include "tools/results.hpp"
+#include "tools/routing_view.hpp"
 
 namespace fathom {
 namespace {
 
+constexpr std::int64_t kMostMapped = 16384;  // tokens of a routing map in a record
+
 double plain_flops(const Timed& timed) { return comparable_flops(*timed.workload); }
+
+// Tokens that a step processes (prefill, train) or makes (decode).
+double tokens_of(const Timed& timed) {
+  const Scenario& s = timed.configuration.scenario;
+  return static_cast<double>(s.batch) * (s.phase == Phase::kDecode ? 1.0 : static_cast<double>(s.length));
+}
 
 // The virtual clock of fake executions: each op takes its predicted time, so a measurement repeats the prediction to the digit.
 class FakeClock : public Clock {
@@ -66,6 +75,18 @@ std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed,
   }
   return execution;
 }
+
+namespace {
+
+// One pass more, outside the measurement, shows which tokens were routed. A fake execution makes no selection.
+void read_routing_of(Timed& timed) {
+  const std::int64_t tokens = timed.workload->stream().queries;
+  if (timed.configuration.scenario.phase != Phase::kPrefill || !timed.configuration.network.has_routes() || tokens > kMostMapped) return;
+  if (dynamic_cast<FakeExecution*>(timed.execution.get())) return;
+  timed.routing = routing_record(run_and_read_routing(*timed.execution, tokens));
+}
+
+}  // namespace
 
 void add_predict_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--on", flags.on, "machine: built-in name or file [this machine]")->type_name("MACHINE")->group("Machine");
@@ -178,7 +199,10 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
       record.note("interrupted: the figures are of the rounds that were complete", Note::Severity::kWarning);
       break;
     }
-    for (size_t i : group) timed[i].execution.reset();
+    for (size_t i : group) {
+      read_routing_of(timed[i]);
+      timed[i].execution.reset();
+    }
     done += share;
   }
 }
@@ -230,6 +254,7 @@ void add_prediction(Result& result, const Timed& timed, const Machine& machine) 
     totals.set("predicted_lo_s", Cell::number(step.lo));
     totals.set("predicted_hi_s", Cell::number(step.hi));
   }
+  if (step.seconds > 0) totals.set("predicted_tokens_per_s", Cell::number(tokens_of(timed) / step.seconds));
   totals.set("light_s", Cell::number(timed.light.seconds));
   if (timed.workload->routed()) {
     totals.set("predicted_p50_s", Cell::number(step.p50));
@@ -240,6 +265,12 @@ void add_prediction(Result& result, const Timed& timed, const Machine& machine) 
   totals.set("memory_s", Cell::number(step.memory));
   totals.set("launch_s", Cell::number(step.launch));
   totals.set("provenance", Cell::text(std::string(provenance_name(step.provenance))));
+  const Cell* asked = result.scenario.find("threads");
+  const int threads = asked && asked->is_number() ? static_cast<int>(asked->value()) : machine.default_threads();
+  if (const Peak* peak = machine.peak(timed.configuration.scenario.dtype))
+    if (const auto rate = figure_at(peak->rate, threads)) totals.set("peak_flops_per_s", Cell::number(rate->value));
+  for (int access = 0; access < kAccesses && !machine.levels.empty() && !totals.has("peak_bytes_per_s"); ++access)  // read, else copy, ...
+    if (const auto rate = figure_at(machine.levels.back().rate[access], threads)) totals.set("peak_bytes_per_s", Cell::number(rate->value));
   for (size_t i = 0; i < result.ops.size(); ++i) {
     const OpPrediction& op = step.ops[static_cast<int>(i)];
     result.ops[i].set("predicted_s", Cell::number(op.total));
@@ -265,6 +296,7 @@ void add_measurement(Result& result, const Timed& timed) {
   totals.set("samples", Cell::count(static_cast<u128>(step.raw.values.size())));
   totals.set("spread", Cell::number(step.raw_median > 0 ? (step.raw.quantile(0.75) - step.raw.quantile(0.25)) / step.raw_median : 0));
   totals.set("noise", Cell::number(step.raw_noise));
+  if (step.raw_median > 0) totals.set("tokens_per_s", Cell::number(tokens_of(timed) / step.raw_median));
   if (step.raw_median > 0) totals.set("achieved_flops_per_s", Cell::number(plain_flops(timed) / step.raw_median));
   double executed = 0;
   for (size_t i = 0; i < result.ops.size(); ++i) {
@@ -291,6 +323,7 @@ void add_measurement(Result& result, const Timed& timed) {
     if (op.status == MeasureStatus::kTooShort) row.set("status", Cell::text(op.reason));
   }
   totals.set("flops_executed", Cell::number(executed));
+  result.routing = timed.routing;
 }
 
 void add_fractions(Result& result, const Timed& timed, const Machine* machine, const TimedFlags& flags) {
@@ -345,6 +378,7 @@ void add_pair(Result& result, const Timed& timed, const Timed& twin, bool predic
   if (!measured || !(twin.measurement.step.raw_median > 0) || !(timed.measurement.step.raw_median > 0)) return;
   const PairRatio pair = pair_ratio(flops, base, timed.measurement.step.raw_median, twin.measurement.step.raw_median);
   result.totals.set("measured_ratio", Cell::number(pair.time_ratio));
+  result.totals.set("ratio_noise", Cell::number(std::hypot(timed.measurement.step.raw_noise, twin.measurement.step.raw_noise)));
   result.totals.set("realised", pair.status.empty() ? Cell::number(pair.realised) : Cell::status(pair.status));
 }
 

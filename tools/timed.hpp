@@ -38,6 +38,7 @@ struct Timed {
   std::unique_ptr<Execution> execution;
   Measurement measurement;
   Comparison comparison;
+  RoutingRecord routing;         // of the first sequence, read in a pass of its own after the measurement
   int twin = -1;                 // index of its dense twin in the same call
 };
 

@@ -45,6 +45,8 @@ CASES = {
 VOLATILE = [
     (re.compile(r'"(started|predicted_at)": "[^"]*"'), r'"\1": "..."'),
     (re.compile(r'"version": "[^"]*"'), '"version": "..."'),
+    (re.compile(r"\bfathom \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?"), "fathom ..."),
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "..."),
 ]
 
 

@@ -44,6 +44,8 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/pages/ DESTINATION ${CMAKE_INSTALL_DATAROO
 install(DIRECTORY models/networks models/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom COMPONENT program FILES_MATCHING PATTERN "*.ini" PATTERN "*.gpu")
 install(FILES reports/record.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom COMPONENT program)
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES reports/tutorial.md reports/accuracy.md reports/reading.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)   # as the README links them
+install(DIRECTORY reports/samples DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT program)
 
 # ---- the calculator as a library ----

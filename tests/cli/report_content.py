@@ -1,0 +1,110 @@
+"""What a report of a run holds, in every format: what was asked, the result, tables by part and op, plots, routing, notes, glossary."""
+
+import csv
+import shutil
+import unittest
+
+from _cli import ARGUMENTS, CliTest, main, parse_json
+from _record import record_errors
+
+FAKE = ["--backend", "fake", "--rounds", "5", "--threads", "2"]
+
+
+class ReportContent(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.machine = ["--on", ARGUMENTS.source / "tests/golden/data/machine.ini"]
+
+    def saved(self, *names):
+        return [word for name in names for word in ("--save", name)]
+
+    def test_a_pair_of_twins(self):
+        self.run_fathom("compare", "mod-60m", "dense-60m", *FAKE, *self.machine, *self.saved("r.md", "r.html", "r.csv", "r.json"), "-q")
+        for name in ("r.md", "r.html"):
+            text = (self.folder / name).read_text()
+            for words in ("Asked: prefill, batch 1, seq 2,048, dtype f32", "convention exact", "of the FLOPs of its dense twin", "Against the dense twin", "By part of the model",
+                          "Predicted against measured, per op", "Roofline", "Where the time goes", "Ops of mod-60m", "Ops of dense-60m", "Machine and run", "Reproduce", "Columns"):
+                self.assertIn(words, text, name)
+        plots = {path.name for path in (self.folder / "r_plots").iterdir()}
+        self.assertEqual(plots, {"predicted-measured.svg", "roofline.svg", "where-the-time-goes.svg"})
+        for plot in plots:
+            self.assertIn(f"](r_plots/{plot})", (self.folder / "r.md").read_text())
+        self.assertIn("ceiling: memory, then compute", (self.folder / "r_plots/roofline.svg").read_text())
+        rows = list(csv.DictReader((self.folder / "r.csv").open()))
+        self.assertEqual([row["model"] for row in rows], ["mod-60m", "dense-60m"])
+        for key in ("flops_matmul", "predicted_s", "measured_s", "peak_flops_per_s", "peak_bytes_per_s"):
+            self.assertGreater(float(rows[0][key]), 0, key)
+        self.assertEqual(record_errors(ARGUMENTS.source, parse_json((self.folder / "r.json").read_text())), [])
+
+    def test_parts_are_grouped_when_there_are_more_than_colours(self):
+        self.run_fathom("compare", "mod-60m", "dense-60m", *FAKE, *self.machine, *self.saved("r.svg"), "-q")
+        bars = (self.folder / "r_plots/where-the-time-goes.svg").read_text()
+        self.assertIn("other", bars)
+        self.assertIn("ffn", bars)
+
+    def test_decode_latency_against_batch(self):
+        self.run_fathom("compare", "mod-tiny", "--phase", "decode", "--batch", "1,2,4", *FAKE, *self.machine, *self.saved("d.md"), "-q")
+        text = (self.folder / "d.md").read_text()
+        self.assertIn("Decode latency against batch", text)
+        self.assertIn("batch 1 / 2 / 4", text)
+        self.assertIn("mod-tiny, predicted", (self.folder / "d_plots/decode-batch.svg").read_text())
+
+    def test_training_is_shown_by_pass(self):
+        text = self.run_fathom("predict", "mod-tiny", "--phase", "train", "--on", "h200", "--ops", "-o", "md").stdout
+        self.assertIn("By pass", text)
+        for words in ("| forward |", "| backward |", "| optimizer |"):
+            self.assertIn(words, text)
+
+    def test_a_run_shows_which_token_took_which_block(self):
+        self.run_fathom("run", "mod-tiny", "--backend", "reference", "--rounds", "2", "--seq", "32", *self.saved("t.json", "t.html", "t.md"), "-q")
+        record = parse_json((self.folder / "t.json").read_text())
+        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        routing = record["routing"]
+        self.assertEqual(routing["tokens"], 32)
+        self.assertEqual(len(routing["blocks"]), 4)
+        routed = [block["taken"] for block in routing["blocks"] if "taken" in block]
+        self.assertEqual([taken.count("1") for taken in routed], [8, 8])  # capacity 1/4 of 32
+        self.assertEqual(sum(routing["weights"]["counts"]), 64)
+        for name in ("t.html", "t.md"):
+            for words in ("Which token took which block", "Participation per block", "Router weights"):
+                self.assertIn(words, (self.folder / name).read_text(), name)
+        again = self.run_fathom("report", "t.json", "-o", "md", "--ops").stdout
+        self.assertIn("block 1", again)
+        record["routing"]["blocks"][1]["taken"] = "01"
+        self.write("bad.json", __import__("json").dumps(record))
+        self.refuses(3, ["bad.json", "taken"], "report", "bad.json")
+
+    def test_token_classes_stand_in_the_trace(self):
+        self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab, 12", *self.saved("c.md"))
+        text = (self.folder / "c.md").read_text()
+        self.assertIn("![Participation per token class, routed blocks](c_plots/participation-by-class.svg)", text)
+        self.assertTrue((self.folder / "c_plots/participation-by-class.svg").exists())
+
+    def test_many_records(self):
+        for name, seq in (("a", "512"), ("b", "1024")):
+            self.run_fathom("compare", "mod-60m", "--seq", seq, *FAKE, *self.machine, *self.saved(f"{name}.json"), "-q")
+        for format_ in ("md", "html", "csv", "txt"):
+            self.run_fathom("report", "a.json", "b.json", "--ops", "--save", f"both.{format_}")
+            for name in ("a.json", "b.json"):
+                self.assertIn(name, (self.folder / f"both.{format_}").read_text(), format_)
+        both = self.json("report", "a.json", "b.json", "-o", "json")
+        self.assertEqual([result["scenario"]["seq"] for result in both["results"]], [512, 1024])
+        self.assertEqual(record_errors(ARGUMENTS.source, both), [])
+        self.write("both.json", self.run_fathom("report", "a.json", "b.json", "-o", "json").stdout)
+        self.assertIn("b.json", self.run_fathom("report", "both.json", "-o", "md", "--ops").stdout)
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
+    def test_plots_by_gnuplot(self):
+        self.run_fathom("predict", "mod-60m", "--on", "h200", *self.saved("p.png", "p.gp"), "-q")
+        self.assertTrue((self.folder / "p_plots/roofline.png").read_bytes().startswith(b"\x89PNG"))
+        self.assertIn("set output", (self.folder / "p_plots/roofline.gp").read_text())
+        self.refuses(3, "no plot", "list", "models", "--save", "x.svg")
+        self.refuses(4, "gnuplot", "predict", "mod-60m", "--on", "h200", "--save", "p.png", env={"PATH": "/nowhere"})
+
+    def test_a_saved_text_has_no_colour(self):
+        self.run_fathom("count", "mod-tiny", "--color", "always", "--save", "x.txt")
+        self.assertNotIn("\033", (self.folder / "x.txt").read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+#include "tools/fail_on.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "lib/error.hpp"
+#include "reports/format.hpp"
+
+namespace fathom {
+namespace {
+
+using Kind = Condition::Kind;
+
+struct Known {
+  const char* name;
+  Kind kind;
+  bool limited;   // takes =X%
+  bool records;   // of two records; else of one run (kError is of both: the second record)
+};
+constexpr Known kKnown[] = {
+    {"slower", Kind::kSlower, true, true},        {"faster", Kind::kFaster, true, true},     {"op-slower", Kind::kOpSlower, true, true}, {"predicted", Kind::kPredicted, true, true},
+    {"memory", Kind::kMemory, true, true},        {"counts", Kind::kCounts, false, true},    {"missing", Kind::kMissing, false, true},   {"undecided", Kind::kUndecided, false, true},
+    {"error", Kind::kError, true, false},         {"realised", Kind::kRealised, true, false}, {"noisy", Kind::kNoisy, false, false},      {"faster-than-light", Kind::kFasterThanLight, false, false},
+};
+
+std::string percent(double fraction) { return format_value(std::abs(fraction), Unit::kPercent, 3); }
+
+double parse_percent(const std::string& text, const std::string& condition) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() - 1 || *end != '%' || !(value >= 0) || value > 1e6)
+    throw Error(ErrorKind::kUsage, fmt::format("--fail-on {}: '{}' is not a percentage", condition, text), {}, fmt::format("write {}=5%", condition));
+  return value / 100;
+}
+
+// Relative error of the prediction; NaN where one of both is missing.
+double prediction_error(const Result& result) { return result.totals.number("predicted_s") / result.totals.number("measured_s") - 1; }
+
+// A change of a time that the condition is about.
+void judge(std::vector<std::string>& reasons, const Condition& condition, const std::string& where, const TimeChange& time) {
+  const bool predicted = time.figure.rfind("predicted", 0) == 0;
+  const std::string direction = time.change > 0 ? "slower" : "faster";
+  switch (condition.kind) {
+    case Kind::kSlower:
+    case Kind::kFaster:
+    case Kind::kOpSlower: {
+      const double change = condition.kind == Kind::kFaster ? -time.change : time.change;
+      if (!predicted && time.told() && change > condition.limit)
+        reasons.push_back(fmt::format("{}: {} is {} {} (noise {})", condition.text, where, percent(time.change), direction, percent(time.noise)));
+      break;
+    }
+    case Kind::kPredicted:
+      if (predicted && std::abs(time.change) > condition.limit) reasons.push_back(fmt::format("{}: {} is predicted {} {}", condition.text, where, percent(time.change), direction));
+      break;
+    case Kind::kUndecided:
+      if (!predicted && !time.told() && time.change != 0)
+        reasons.push_back(fmt::format("{}: {}: {} {} cannot be told from noise{}", condition.text, where, percent(time.change), direction,
+                                      std::isnan(time.noise) ? "" : fmt::format(" ({})", percent(time.noise))));
+      break;
+    default: break;
+  }
+}
+
+}  // namespace
+
+void add_fail_on(CLI::App& app, std::vector<std::string>& texts) {
+  app.add_option("--fail-on", texts, "exit 1 if: slower=5%, op-slower=, faster=, predicted=, memory=, counts, missing, undecided of two records; error=25%, realised=, noisy, faster-than-light of a run")
+      ->allow_extra_args(false)->type_name("COND")->group("Conditions");
+}
+
+std::vector<Condition> parse_conditions(const std::vector<std::string>& texts, bool records) {
+  std::vector<Condition> conditions;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const Known* known = nullptr;
+    std::vector<std::string> names;
+    for (const Known& each : kKnown) {
+      names.emplace_back(each.name);
+      if (name == each.name) known = &each;
+    }
+    if (!known) throw_input(fmt::format("unknown condition '{}'", name), {"", 0, "--fail-on"}, name_hint(name, names));
+    if (known->records && !records) throw_input(fmt::format("'{}' compares two records", name), {"", 0, "--fail-on"}, "fathom compare before.json after.json --fail-on " + text);
+    if (known->kind != Kind::kError && !known->records && records)
+      throw_input(fmt::format("'{}' is a condition of one run", name), {"", 0, "--fail-on"}, "fathom compare MODEL --fail-on " + text);
+    if (known->limited != (equals != std::string::npos))
+      throw Error(ErrorKind::kUsage, fmt::format("--fail-on {}: {}", name, known->limited ? "the limit is missing" : "takes no limit"), {}, known->limited ? fmt::format("write {}=5%", name) : "");
+    conditions.push_back({known->kind, known->limited ? parse_percent(text.substr(equals + 1), name) : 0.0, text});
+  }
+  return conditions;
+}
+
+std::vector<std::string> met(const std::vector<Condition>& conditions, const RecordDifference& difference) {
+  std::vector<std::string> reasons;
+  for (const Condition& condition : conditions) {
+    for (const ResultDifference& pair : difference.pairs) {
+      const std::string where = configuration_text(*pair.after);
+      if (condition.kind == Kind::kOpSlower)
+        for (const OpChange& op : pair.ops) judge(reasons, condition, fmt::format("{} of {}", op.path, where), op.time);
+      else
+        for (const TimeChange& time : pair.times) judge(reasons, condition, where, time);
+      if (condition.kind == Kind::kCounts)
+        for (const std::string& count : pair.counts) reasons.push_back(fmt::format("{}: {}: {}", condition.text, where, count));
+      const double before = pair.before->totals.number("peak_bytes"), after = pair.after->totals.number("peak_bytes");
+      if (condition.kind == Kind::kMemory && after > before * (1 + condition.limit))
+        reasons.push_back(fmt::format("{}: {} needs {} more memory", condition.text, where, percent(after / before - 1)));
+      const double error = prediction_error(*pair.after);
+      if (condition.kind == Kind::kError && std::abs(error) > condition.limit) reasons.push_back(fmt::format("{}: the prediction of {} is off by {}", condition.text, where, percent(error)));
+    }
+    if (condition.kind == Kind::kMissing)
+      for (const Result* result : difference.only_before) reasons.push_back(fmt::format("{}: {} is gone", condition.text, configuration_text(*result)));
+  }
+  return reasons;
+}
+
+std::vector<std::string> met(const std::vector<Condition>& conditions, const Record& record) {
+  std::vector<std::string> reasons;
+  for (const Condition& condition : conditions)
+    for (const Result& result : record.results) {
+      const std::string where = configuration_text(result);
+      const Cell* verdict = result.totals.find("verdict");
+      const std::string words = verdict && verdict->words() ? *verdict->words() : "";
+      const double error = prediction_error(result), realised = result.totals.number("realised");
+      if (condition.kind == Kind::kError && std::abs(error) > condition.limit) reasons.push_back(fmt::format("{}: the prediction of {} is off by {}", condition.text, where, percent(error)));
+      if (condition.kind == Kind::kRealised && realised < condition.limit) reasons.push_back(fmt::format("{}: {} turned only {:.1f} % of its saved FLOPs into time", condition.text, where, realised * 100));
+      if (condition.kind == Kind::kNoisy && words == "noisy") reasons.push_back(fmt::format("{}: {} is noisy", condition.text, where));
+      if (condition.kind == Kind::kFasterThanLight)
+        for (const Figures& op : result.ops)
+          if (const Cell* each = op.find("verdict"); each && each->words() && *each->words() == "faster-than-light")
+            reasons.push_back(fmt::format("{}: {} of {}", condition.text, exact_text(*op.find("path")), where));
+    }
+  return reasons;
+}
+
+int fail_code(const std::vector<std::string>& reasons, int otherwise) {
+  for (const std::string& reason : reasons) fmt::print(stderr, "fathom: {}\n", reason);
+  return reasons.empty() ? otherwise : 1;
+}
+
+}  // namespace fathom
