@@ -74,8 +74,9 @@ void dense(Cases& cases) {
   cases.add("dense, one key", base(), in(Phase::kDecode, 3, 1));
   Network n = base();
   n.norm = NormKind::kLayer, n.positions = PositionKind::kLearned;
-  cases.phases("layer norms, biases, learned positions", changed(n, [](BlockConfig& b) { b.attention->qkv_bias = b.attention->out_bias = b.mlp->bias = true; }));
-  n.norm_bias = n.norm_gain = false;
+  cases.phases("layer norms, biases, learned positions", changed(n, [](BlockConfig& b) { b.attention->rope_dim = 0, b.attention->qkv_bias = b.attention->out_bias = b.mlp->bias = true; }));
+  n = base();
+  n.norm = NormKind::kLayer, n.norm_bias = n.norm_gain = false;
   cases.phases("layer norms without parameters", n);
   n = base();
   n.norm_gain = false, n.embedding_norm = true;
