@@ -64,7 +64,7 @@ double resident_mib() {
 }
 
 void memory() {
-  for (const auto& [rows, seq] : {std::pair{"10^4", "1:50"}, {"10^6", "1:5000"}, {"10^7", "1:50000"}}) {
+  for (const auto& [rows, seq] : {std::pair{"10^4", "1:50"}, std::pair{"10^6", "1:5000"}, std::pair{"10^7", "1:50000"}}) {
     const SweepOutcome outcome = run(sweep("", true, {}, seq, "1:200"));
     fmt::print("{:5} rows: {:8.0f}/s, resident {:6.2f} MiB\n", rows, static_cast<double>(outcome.done) / outcome.seconds, resident_mib());
     std::fflush(stdout);
