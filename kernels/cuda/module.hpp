@@ -142,7 +142,6 @@ struct Module {
   Kernels kernels;
 
   const ProfilerTable* profiler = nullptr;  // null: built without the CUPTI headers
-  Kernels kernels;
 };
 
 // The module's one exported function: its table, or null where it does not know this ABI.
