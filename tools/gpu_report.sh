@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --prepare)
       cmake -S "$root" -B "$root/build-gpu" -DCMAKE_BUILD_TYPE=Release -DFATHOM_CPU=OFF -DFATHOM_PORTABLE=ON -DFATHOM_CUDA=ON -DBUILD_TESTING=OFF
-      cmake --build "$root/build-gpu" -j "${FATHOM_JOBS:-$(nproc)}" --target fathom
+      cmake --build "$root/build-gpu" -j "${FATHOM_JOBS:-$(nproc)}" --target fathom fathom_cuda
       strip --strip-debug "$root/build-gpu/fathom"
       du -ch "$root/build-gpu/fathom" "$root/build-gpu/libfathom_cuda.so" >&2
       exit 0

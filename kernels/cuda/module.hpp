@@ -10,7 +10,6 @@
 
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/cuda/profiler_table.hpp"
-#include "kernels/cuda/kernels.hpp"
 #include "lib/dtype.hpp"
 
 namespace fathom::cuda {
@@ -142,7 +141,6 @@ struct Module {
   Kernels kernels;
 
   const ProfilerTable* profiler = nullptr;  // null: built without the CUPTI headers
-  Kernels kernels;
 };
 
 // The module's one exported function: its table, or null where it does not know this ABI.
