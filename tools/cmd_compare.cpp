@@ -90,8 +90,9 @@ int run_profiled(const Flags& flags, Command command) {
   catch_interrupts();
   const int code = run_passes(flags.profile, flags.timed.backend, record);
   if (code != 0 && code != 130) return code;
+  const std::vector<Condition> conditions = parse_conditions(flags.fail_on, false);
   const int emitted = emit(record, flags.output);
-  return code != 0 ? code : emitted;
+  return code != 0 ? code : fail_code(met(conditions, record), emitted);
 }
 
 // What such a child does: the same configurations under the profiler, counts and profiled figures only.

@@ -158,7 +158,7 @@ void profile_pass(const std::vector<Timed>& timed, const ProfileFlags& profile, 
 
 std::vector<std::string> child_arguments(const std::vector<std::string>& arguments, const std::string& pass) {
   // What the parent does itself: formats and files. A JSON file is left to the time pass too, so that predictions are on disk before it runs.
-  static const std::vector<std::string> kValued = {"-o", "--output", "--save", "--profile", "--width", "--color"};
+  static const std::vector<std::string> kValued = {"-o", "--output", "--save", "--profile", "--fail-on", "--width", "--color"};
   std::vector<std::string> child = {"--no-defaults"};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];

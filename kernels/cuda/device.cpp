@@ -253,9 +253,6 @@ Module make_table() {
 #if FATHOM_CUPTI_HEADERS
   m.profiler = &profiler_table(runtime_device_calls(), nullptr);
 #endif
-#define FATHOM_CUDA_ENTRY(name, Args) m.kernels.name = launch_##name;
-  FATHOM_CUDA_KERNELS(FATHOM_CUDA_ENTRY)
-#undef FATHOM_CUDA_ENTRY
   return m;
 }
 

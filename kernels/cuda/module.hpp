@@ -10,7 +10,6 @@
 
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/cuda/profiler_table.hpp"
-#include "kernels/cuda/kernels.hpp"
 #include "lib/dtype.hpp"
 
 namespace fathom::cuda {
