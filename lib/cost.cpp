@@ -50,7 +50,7 @@ Executed declared(const OpSpec& spec) {
   const Attention* attention = std::get_if<Attention>(&spec);
   if (const auto* op = std::get_if<AttentionBackward>(&spec)) attention = &op->forward;
   if (attention) {
-    executed.pairs = attention->pairs;
+    executed.pairs = attention->rows.count > 0 ? attention->pairs : 0;  // nobody asks
     executed.keys = attention->keys;
   }
   if (const auto* op = std::get_if<Gemm>(&spec)) executed.experts = std::min(op->experts, op->rows.count);

@@ -88,8 +88,12 @@ std::string short_page(const CLI::App& app, const std::string& name, const std::
   std::string line;
   for (const std::string& group : groups_of(options)) {
     std::string names;
-    for (const OptionText& option : options)
-      if (option.group == group && !is_explained(option) && option.name != "--help" && option.name != "--help-all") names += " " + left_of(option);
+    for (const OptionText& option : options) {
+      if (option.group == group && !is_explained(option) && option.name != "--help" && option.name != "--help-all") {
+        const std::string left = left_of(option);
+        names += " " + left.substr(0, left.find(":{"));  // the choices stand in --help-all
+      }
+    }
     if (names.empty()) continue;
     line = short_group(group) + ":";
     for (const std::string& word : split(names.substr(1), ' ')) {

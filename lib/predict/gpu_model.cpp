@@ -268,7 +268,7 @@ class GpuOpModel : public OpModel {
     if (work.exponentials > 0 && c_.machine().clock) p.compute = std::max(p.compute, work.exponentials / (kExponentialsPerClock * cores * c_.machine().clock->value));
     FactorInterval interval = kStreamInterval;
     bool selects = false;
-    if (const auto* select = std::get_if<Select>(&spec); select && work.candidates > 0) {
+    if (const auto* select = std::get_if<Select>(&spec); select && work.candidates > 0 && select->selected.count > 0) {  // nobody: nothing to rank
       const double rows = std::max<double>(1, static_cast<double>(select->sequences));
       p.compute = std::max(p.compute, gpu_select_seconds(static_cast<double>(select->length), rows, cores));
       interval = kSelectInterval;

@@ -72,7 +72,7 @@ TEST_CASE("every figure of the machine matters, and a better one never hurts") {
   };
   for (int which = 0; which < 6; ++which) {
     int faster = 0;
-    for (const Shape& s : random_shapes(60)) {
+    for (const Shape& s : random_shapes(600)) {
       const Workload w = product_workload(s.rows, s.in, s.out, s.layers);
       const double before = seconds(w, toy_machine()), after = seconds(w, doubled(which));
       CHECK(after <= before * (1 + 1e-12));
