@@ -242,6 +242,7 @@ void run_cached_attention(const fathom::Attention& op, const BoundOp& bound, con
   const KvLayout layout{cache.dtype, op.sequences, cache.rows / std::max<std::int64_t>(1, op.sequences), op.kv_heads, op.qk_dim, op.shared_kv ? 0 : op.v_dim};
   executed.pairs = 0;
   executed.keys = 0;
+  if (!selection && op.rows.count == 0) return;  // a block that nobody takes reads no key
   if (streams(op)) {
     DecodeAttention call = decode_call(op, layout.capacity);
     call.cache.k = cache.data;

@@ -30,8 +30,12 @@ Support supported(const OpSpec& spec) {
             if (op.cached && op.kv != op.act) return refuse("attention reads a cache of the compute type");
             if (op.cached && op.apart && op.rows.routed() && (op.mask.window > 0 || op.mask.chunk > 0)) return refuse("a window over the cache of all tokens in a routed block");
             if (op.cached && !op.apart && op.rows.routed() && (op.mask.window > 0 || op.mask.chunk > 0))
-              return refuse("a window over the ragged cache of a routed block needs the cached positions, which the op list does not keep");
+              return refuse("a window over the ragged cache of a routed block needs the cached positions, which its kernels do not read");
             return typed(op.act);
+          },
+          [](const KvAppend& op) -> Support {
+            if (op.positions) return refuse("a window over the ragged cache of a routed block: its kernels keep no cached positions");
+            return {};
           },
           [](const AttentionBackward& op) -> Support {
             if (op.forward.shared_kv) return refuse("absorbed latent attention is not trained");
