@@ -360,10 +360,13 @@ OperandView ProgramExecution::view_of(const TensorInstance& at) const {
 void ProgramExecution::store(const OperandView& to, std::span<const float> values) { store_values(values, to.dtype, to.data); }
 
 void ProgramExecution::store_ints(const OperandView& to, std::span<const std::int32_t> values) {
-  std::memcpy(to.data, values.data(), values.size() * sizeof(std::int32_t));
+  if (!values.empty()) std::memcpy(to.data, values.data(), values.size() * sizeof(std::int32_t));   // of zero rows, both pointers may be null
 }
 
-void ProgramExecution::clear(const OperandView& to) { std::memset(to.data, 0, static_cast<size_t>(to.rows * to.cols * dtype_bytes(to.dtype))); }
+void ProgramExecution::clear(const OperandView& to) {
+  const auto bytes = static_cast<size_t>(to.rows * to.cols * dtype_bytes(to.dtype));
+  if (bytes > 0) std::memset(to.data, 0, bytes);
+}
 
 std::vector<float> ProgramExecution::load(const OperandView& from) const { return load_values(from.data, from.dtype, from.rows * from.cols); }
 

@@ -104,7 +104,8 @@ std::vector<std::int64_t> parse_range(const std::string& text, std::string_view 
     for (std::int64_t value = first; value <= last; value = factor ? value * step : value + step) {
       if (values.size() >= kMostValues) throw_input(fmt::format("the range {} has more than a million values", item), {"", 0, std::string(flag)});
       values.push_back(value);
-      if (value > last / (factor ? step : 1)) break;  // the next product might leave 64 bits
+      // The next value might leave 64 bits; the distance to the last does not, counted without a sign.
+      if (factor ? value > last / step : static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(value) < static_cast<std::uint64_t>(step)) break;
     }
   }
   return values;

@@ -3,7 +3,7 @@
 #
 #   tools/test.sh         installs what is missing, builds, runs every test
 #   tools/test.sh --all   also checks a build without the CPU backend, and runs the tests again under the address and
-#                         undefined-behaviour sanitizers (without those labelled slow or static)
+#                         undefined-behaviour sanitizers (without those labelled slow, static or toolkit)
 #
 # ctest's summary is the last thing printed; the exit status is 0 only when everything passed.
 set -euo pipefail
@@ -33,5 +33,5 @@ trap - ERR   # ctest says itself what failed, and its summary is to stay last
 run_ctest build
 if [ "$all" = yes ]; then
   stage "tests, sanitizer build"
-  run_ctest build-asan -LE '^(slow|static)$'
+  run_ctest build-asan -LE '^(slow|static|toolkit)$'
 fi
