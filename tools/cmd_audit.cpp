@@ -10,7 +10,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct AuditArgs {
   std::string model = "dense-220m";
   std::int64_t length = 2048;
   OutputFlags output;
@@ -59,7 +59,7 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
   return document;
 }
 
-int run_audit(const Flags& flags) {
+int run_audit(const AuditArgs& flags) {
   check_output_flags(flags.output);
   return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output);
 }
@@ -67,7 +67,7 @@ int run_audit(const Flags& flags) {
 }  // namespace
 
 void add_audit(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<AuditArgs>();
   CLI::App* command = app.add_subcommand("audit", "31 claims about Mixture-of-Depths, recomputed for a model: verdicts and conditions");
   command->add_option("MODEL", flags->model, "dense: its twin with every second block at 1/8; routed: as it is [dense-220m]");
   command->add_option("--seq", flags->length, "tokens per sequence [2048]")->type_name("S");

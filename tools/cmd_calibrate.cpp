@@ -16,7 +16,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct CalibrateArgs {
   std::vector<std::string> tables;
   std::string source;
   int folds = 5;
@@ -52,7 +52,7 @@ ReportTable held_out_table(const gpu::GpuModel& model) {
 // A file "*sustained*", or one with a power_w column, holds products at sustained clocks.
 bool is_sustained(const std::string& file) { return std::filesystem::path(file).filename().string().find("sustained") != std::string::npos || header_of(file).find("power_w") != std::string::npos; }
 
-int calibrate_from_tables(const Flags& flags) {
+int calibrate_from_tables(const CalibrateArgs& flags) {
   std::vector<std::string> fits;
   for (const std::string& path : flags.output.save) {
     if (std::filesystem::path(path).extension() == ".gpu")
@@ -108,7 +108,7 @@ int calibrate_from_tables(const Flags& flags) {
 }  // namespace
 
 void add_calibrate(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CalibrateArgs>();
   CLI::App* command = app.add_subcommand("calibrate", "a machine file: this CPU probed, or a GPU fitted from measured kernel tables");
   command->add_option("MODEL", flags->cpu.models, "networks whose shapes are calibrated [small networks of common widths]")->type_name("MODEL");
   command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");

@@ -14,7 +14,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct CheckArgs {
   std::string backend = "cpu";
   std::vector<std::string> kinds;
   std::string dtype = "all";
@@ -32,7 +32,7 @@ std::string status_of(const CheckRow& row) {
 
 std::string kind_text(int kind) { return std::string(kind_names()[static_cast<size_t>(kind)]); }
 
-Document check_document(const CheckReport& report, const Flags& flags) {
+Document check_document(const CheckReport& report, const CheckArgs& flags) {
   Document document;
   document.title = fmt::format("The {} backend against the reference", flags.backend);
   document.paragraph(fmt::format("{} lists of small networks, each op on the reference's own operands. Error: largest difference over the largest magnitude of an output "
@@ -77,7 +77,7 @@ Document check_document(const CheckReport& report, const Flags& flags) {
   return document;
 }
 
-int run_check(const Flags& flags) {
+int run_check(const CheckArgs& flags) {
   check_output_flags(flags.output);
   const Backend& target = backend(flags.backend);
   if (target.name() == "fake") throw_input("the fake backend computes nothing that could be checked", {"", 0, "--backend"}, "take cpu or reference");
@@ -107,7 +107,7 @@ int run_check(const Flags& flags) {
 }  // namespace
 
 void add_check(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CheckArgs>();
   CLI::App* command = app.add_subcommand("check", "a backend's kernels against the reference, executed counts against analytic ones");
   command->add_option("--backend", flags->backend, "cpu or reference (counts only: it is its own yardstick) [cpu]")->type_name("NAME");
   command->add_option("KIND", flags->kinds, "only these op kinds (fathom list ops)");

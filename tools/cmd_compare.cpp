@@ -22,7 +22,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct CompareArgs {
   ModelFlags model;
   ScenarioFlags scenario;
   TimedFlags timed;
@@ -74,7 +74,7 @@ std::vector<Configuration> take_generations(std::vector<Configuration>& all) {
   return generations;
 }
 
-void add_generations(Record& record, const std::vector<Configuration>& generations, const Machine* machine, Command command, const Flags& flags) {
+void add_generations(Record& record, const std::vector<Configuration>& generations, const Machine* machine, Command command, const CompareArgs& flags) {
   for (const Configuration& each : generations) {
     Result result = count_generation(each);
     if (machine && command != Command::kRun) predict_generation(result, each, *machine, flags.timed);
@@ -85,7 +85,7 @@ void add_generations(Record& record, const std::vector<Configuration>& generatio
 }
 
 // Time, activity and counters in processes of their own, joined here.
-int run_profiled(const Flags& flags, Command command) {
+int run_profiled(const CompareArgs& flags, Command command) {
   Record record = new_record(command == Command::kRun ? "run" : "compare");
   catch_interrupts();
   const int code = run_passes(flags.profile, flags.timed.backend, record);
@@ -96,7 +96,7 @@ int run_profiled(const Flags& flags, Command command) {
 }
 
 // What such a child does: the same configurations under the profiler, counts and profiled figures only.
-int run_profile_pass(const Flags& flags, Command command) {
+int run_profile_pass(const CompareArgs& flags, Command command) {
   Record record = new_record(command == Command::kRun ? "run" : "compare");
   const bool predicts = command != Command::kRun && flags.timed.backend == "fake";  // the fake takes predicted times
   std::optional<Machine> machine;
@@ -119,7 +119,7 @@ bool is_record(const std::string& name) {
   return load_file(name).substr(0, 200).find("\"fathom-record-") != std::string::npos;
 }
 
-int compare_saved(const Flags& flags) {
+int compare_saved(const CompareArgs& flags) {
   const std::vector<std::string>& files = flags.model.models;
   for (const std::string& file : files)
     if (!is_record(file)) throw_input(fmt::format("'{}' is no record, but '{}' is", file, files[0]), {}, "compare takes models, or two records");
@@ -132,7 +132,7 @@ int compare_saved(const Flags& flags) {
   return fail_code(met(conditions, difference), 0);
 }
 
-int run_timed(const Flags& flags, Command command) {
+int run_timed(const CompareArgs& flags, Command command) {
   if (!flags.table.files.empty()) {
     if (!flags.model.models.empty()) throw Error(ErrorKind::kUsage, "predict takes a MODEL or a --table, not both", {}, "");
     TableFlags table = flags.table;
@@ -200,7 +200,7 @@ int run_timed(const Flags& flags, Command command) {
 }
 
 void add_timed(CLI::App& app, int& exit_code, Command command, const char* name, const char* what, const char* examples) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompareArgs>();
   CLI::App* sub = app.add_subcommand(name, what);
   add_model_flags(*sub, flags->model);
   add_scenario_flags(*sub, flags->scenario);

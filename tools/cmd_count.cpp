@@ -11,14 +11,14 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct CountArgs {
   ModelFlags model;
   ScenarioFlags scenario;
   OutputFlags output;
   std::string convention;
 };
 
-int run_count(const Flags& flags) {
+int run_count(const CountArgs& flags) {
   check_output_flags(flags.output);
   Record record = new_record("count");
   const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, record.notes);
@@ -50,7 +50,7 @@ int run_count(const Flags& flags) {
 }  // namespace
 
 void add_count(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CountArgs>();
   CLI::App* command = app.add_subcommand("count", "parameters, FLOPs, bytes, memory; per part and per op, and against the dense twin");
   add_model_flags(*command, flags->model);
   add_scenario_flags(*command, flags->scenario);

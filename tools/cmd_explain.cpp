@@ -16,7 +16,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct ExplainArgs {
   std::string topic;
   std::string on;
   bool sustained = false;
@@ -63,7 +63,7 @@ bool explain_op_into(Document& document, const Workload& workload, const std::st
 }
 
 // explain convention [NAME [MODEL]]: the words after the topic are a preset and a model.
-Document convention_document(const Flags& flags) {
+Document convention_document(const ExplainArgs& flags) {
   if (flags.model.models.empty()) return explain_conventions();
   const std::string& name = flags.model.models.front();
   if (flags.model.models.size() == 1) return explain_convention(name);
@@ -75,7 +75,7 @@ Document convention_document(const Flags& flags) {
   return explain_convention(name, configurations.front().network, configurations.front().scenario.length);
 }
 
-int run_explain(const Flags& flags) {
+int run_explain(const ExplainArgs& flags) {
   check_output_flags(flags.output);
   if (flags.topic == "convention") return emit_document(convention_document(flags), flags.output);
   Document document;
@@ -132,7 +132,7 @@ int run_explain(const Flags& flags) {
 }  // namespace
 
 void add_explain(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ExplainArgs>();
   CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, a column, a convention, or the INI keys");
   command->add_option("TOPIC", flags->topic, "op kind, column, 'ini', 'convention' [NAME [MODEL]], or with MODEL an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);

@@ -13,12 +13,12 @@ namespace {
 
 const std::vector<std::string> kWhat = {"models", "machines", "backends", "ops", "columns"};
 
-struct Flags {
+struct ListArgs {
   std::string what = "models";
   OutputFlags output;
 };
 
-int run_list(const Flags& flags) {
+int run_list(const ListArgs& flags) {
   check_output_flags(flags.output);
   Document document;
   ReportTable table("list", "");
@@ -49,7 +49,7 @@ int run_list(const Flags& flags) {
 }  // namespace
 
 void add_list(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ListArgs>();
   CLI::App* command = app.add_subcommand("list", "what is built in: models, machines, backends, ops, columns");
   command->add_option("WHAT", flags->what, "models, machines, backends, ops or columns [models]");
   add_output_flags(*command, flags->output);

@@ -18,7 +18,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct PlanArgs {
   std::vector<std::string> models;
   std::string budgets = "6e18,2e19,1e20";
   std::string params;
@@ -47,7 +47,7 @@ double parse_number(std::string_view text, const std::string& flag) {
   return value * factor;
 }
 
-std::vector<Network> networks_of(const Flags& flags) {
+std::vector<Network> networks_of(const PlanArgs& flags) {
   std::vector<Network> all;
   if (flags.models.empty())
     all = dense_ladder();
@@ -66,7 +66,7 @@ std::vector<Network> networks_of(const Flags& flags) {
   return all;
 }
 
-Scenario training(const Flags& flags) {
+Scenario training(const PlanArgs& flags) {
   Scenario s;
   s.phase = Phase::kTrain;
   s.batch = flags.batch;
@@ -130,7 +130,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   return document;
 }
 
-int run_plan(const Flags& flags) {
+int run_plan(const PlanArgs& flags) {
   check_output_flags(flags.output);
   PlanOptions options;
   options.budgets.clear();
@@ -176,7 +176,7 @@ int run_plan(const Flags& flags) {
 }  // namespace
 
 void add_plan(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanArgs>();
   CLI::App* command = app.add_subcommand("plan", "what a training budget buys: steps, tokens, FLOPs and time, dense, MoD and deeper MoD");
   command->add_option("MODEL", flags->models, "dense models [the ladder dense-60m ... dense-3b]");
   command->add_option("--budget", flags->budgets, "training FLOPs [6e18,2e19,1e20]")->type_name("C,...");

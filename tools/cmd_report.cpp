@@ -8,12 +8,12 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct ReportArgs {
   std::vector<std::string> files;
   OutputFlags output;
 };
 
-int run_report(const Flags& flags) {
+int run_report(const ReportArgs& flags) {
   check_output_flags(flags.output);
   std::vector<Record> records;
   for (const std::string& file : flags.files) records.push_back(read_record(load_file(file), file));
@@ -23,7 +23,7 @@ int run_report(const Flags& flags) {
 }  // namespace
 
 void add_report(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReportArgs>();
   CLI::App* command = app.add_subcommand("report", "render saved records to table, md, csv, json, html");
   command->add_option("RECORD", flags->files, "record files (JSON)")->required();
   add_output_flags(*command, flags->output);

@@ -15,7 +15,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct SweepArgs {
   SweepModelFlags model;
   ScenarioFlags scenario;
   OutputFlags output;
@@ -86,7 +86,7 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
   };
 }
 
-int run(const Flags& flags) {
+int run(const SweepArgs& flags) {
   const SweepKind kind = parse_kind(flags.what);
   const bool keeps = !flags.pareto.empty() || flags.top > 0;
   if (flags.jobs < 0) throw_input(fmt::format("must be at least 1, not {}", flags.jobs), {"", 0, "--jobs"});
@@ -183,7 +183,7 @@ int run(const Flags& flags) {
 }  // namespace
 
 void add_sweep(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SweepArgs>();
   CLI::App* command = app.add_subcommand("sweep", "count, predict or compare over ranges; streaming rows, Pareto front");
   command->add_option("MODEL", flags->model.models, "built-in names, INI files or Hugging Face config.json")->required();
   command->add_option("--do", flags->what, "count, predict or compare [count]")->type_name("W")->group("Sweep");

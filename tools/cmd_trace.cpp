@@ -13,7 +13,7 @@
 namespace fathom {
 namespace {
 
-struct Flags {
+struct TraceArgs {
   ModelFlags model;
   ScenarioFlags scenario;
   TimedFlags timed;
@@ -82,7 +82,7 @@ void write_text(Execution& execution, const std::string& text) {
   }
 }
 
-int run_trace(Flags flags) {
+int run_trace(TraceArgs flags) {
   check_output_flags(flags.output);
   Record notes;
   if (!flags.text.empty() && flags.scenario.seq.empty()) flags.scenario.seq = fmt::format("{}", flags.text.size());
@@ -119,7 +119,7 @@ int run_trace(Flags flags) {
 }  // namespace
 
 void add_trace(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TraceArgs>();
   CLI::App* command = app.add_subcommand("trace", "timeline of a step (Chrome/Perfetto) and the routing map");
   add_model_flags(*command, flags->model);
   add_scenario_flags(*command, flags->scenario);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kSecondsEach = 7, kSecondsEachQuick = 4;
 
-struct Flags {
+struct ValidateArgs {
   TimedFlags timed;
   OutputFlags output;
   bool quick = false;
@@ -95,7 +95,7 @@ void add_statistics(ReportTable& table, const std::string& name, const Stratum& 
 
 class Validation {
  public:
-  explicit Validation(const Flags& flags) : flags_(flags), machine_(resolve_machine(flags.timed.on, flags.output.quiet)) {}
+  explicit Validation(const ValidateArgs& flags) : flags_(flags), machine_(resolve_machine(flags.timed.on, flags.output.quiet)) {}
 
   int run() {
     check_output_flags(flags_.output);
@@ -349,7 +349,7 @@ class Validation {
     return document;
   }
 
-  const Flags& flags_;
+  const ValidateArgs& flags_;
   Machine machine_;
   PredictOptions options_;
   int threads_ = 1;
@@ -362,7 +362,7 @@ class Validation {
 }  // namespace
 
 void add_validate(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ValidateArgs>();
   CLI::App* command = app.add_subcommand("validate", "how good this machine's predictions are, on a fixed set the calibration has not seen");
   command->add_flag("--quick", flags->quick, "a third of the set, about a minute")->group("Validation");
   add_predict_flags(*command, flags->timed);

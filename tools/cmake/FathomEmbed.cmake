@@ -48,6 +48,7 @@ foreach(kind network machine)
     COMMAND ${CMAKE_COMMAND} -DKIND=${kind} -DOUTPUT=${embedded} "-DFILES=${list}" -P ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
     DEPENDS ${files} ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
     COMMENT "embedding the ${kind} presets" VERBATIM)
+  set_source_files_properties(${embedded} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(fathom_models PRIVATE ${embedded})
 endforeach()
 
@@ -59,5 +60,5 @@ add_custom_command(OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -DKIND=machine_fit -DOUTPUT=${embedded} "-DFILES=${list}" -P ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
   DEPENDS ${fits} ${CMAKE_SOURCE_DIR}/tools/cmake/FathomEmbed.cmake
   COMMENT "embedding the fitted GPU models" VERBATIM)
-set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${fits}")
+set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${fits}" SKIP_UNITY_BUILD_INCLUSION ON)
 target_sources(fathom_models PRIVATE ${embedded})
