@@ -97,7 +97,10 @@ Comparison compare(const Workload& w, const StepPrediction& bracketed, const Ste
     c.hit = j.hit;
     c.verdict = j.verdict;
     c.reason = j.reason;
-    if (c.verdict != Verdict::kFasterThanLight) {
+    if (o.status == MeasureStatus::kDisturbed) {
+      c.verdict = Verdict::kNoisy;
+      c.reason = o.reason;
+    } else if (c.verdict != Verdict::kFasterThanLight) {
       if (o.status == MeasureStatus::kTooShort) {
         c.verdict = Verdict::kTooShort;
         c.reason = o.reason;

@@ -68,6 +68,9 @@ struct Subject {
   Measurement result;
 };
 
+// In one run, scaling by the references may take away this much of an op's fastest sample; more says that they were disturbed, not the machine.
+constexpr double kLargestCorrection = 2;
+
 class Runner {
  public:
   Runner(std::span<Execution* const> executions, const MeasureOptions& options, Clock& clock, MachineObserver* observer)
@@ -364,7 +367,9 @@ class Runner {
     const double nominal = nominal_.at(o.reference).nominal;
     // Where rows vary from use to use the median would be that of one row count; the mean is what adds up.
     const double ratio = rows_of(op.spec).routed() ? o.ratio.mean() : o.ratio.median();
-    o.seconds = nominal > 0 ? ratio * nominal : rows_of(op.spec).routed() ? o.raw.mean() : o.raw_median;
+    const double unscaled = rows_of(op.spec).routed() ? o.raw.mean() : o.raw_median;
+    const bool disturbed = nominal > 0 && ratio * nominal_.at(o.reference).p25 * kLargestCorrection < o.raw_min;
+    o.seconds = nominal > 0 && !disturbed ? ratio * nominal : unscaled;
     o.total = o.seconds * static_cast<double>(o.uses);
     o.ceiling_flops = rows_of(op.spec).routed() ? o.ceiling.mean() : o.ceiling.median();
     o.noise = halves_spread(o.round_total);
@@ -372,6 +377,12 @@ class Runner {
     o.executed_flops = s.flops[static_cast<size_t>(index)] / samples;
     const bool short_sample = o.raw_median * o.batch < options_.too_short;
     o.status = short_sample ? MeasureStatus::kTooShort : MeasureStatus::kOk;
+    if (disturbed) {
+      o.status = MeasureStatus::kDisturbed;
+      o.reason = "other programs held up the reference kernels more than the op: its own median, not graded";
+      o.ceiling_flops = 0;
+      return;
+    }
     o.reason = short_sample ? "a sample lasts less than the shortest time that can be trusted, and the op may not be repeated in place" : "";
   }
 

@@ -76,7 +76,9 @@ struct Samples {
 // 90 % quantile of |median(A) / median(B) - 1| over 64 seeded random halves: what two honest runs of the same thing differ by.
 double halves_spread(std::span<const double> values, std::uint64_t seed = 1);
 
-enum class MeasureStatus : std::uint8_t { kOk, kTooShort, kNotRun };
+// kDisturbed: the references beside the op were held up more than the op itself (another program took the cores between them), so that
+// scaling by them would claim a time that no sample came near; the op's own median stands, and it is not graded.
+enum class MeasureStatus : std::uint8_t { kOk, kTooShort, kDisturbed, kNotRun };
 std::string_view status_name(MeasureStatus status);
 
 // One op, per use (mean over its uses in a pass where several layers share it).

@@ -58,6 +58,7 @@ std::string_view status_name(MeasureStatus status) {
   switch (status) {
     case MeasureStatus::kOk: return "ok";
     case MeasureStatus::kTooShort: return "too-short";
+    case MeasureStatus::kDisturbed: return "disturbed";
     case MeasureStatus::kNotRun: return "not-run";
   }
   return "?";

@@ -78,6 +78,9 @@ std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed,
 
 namespace {
 
+// Nothing runs above its ceiling: a fraction that says so tells that the probe of the ceiling was held up, not that the op was fast.
+Cell fraction_cell(double fraction) { return fraction > 1.1 ? Cell::status("the probe of the ceiling was disturbed") : Cell::number(fraction); }
+
 // One pass more, outside the measurement, shows which tokens were routed. A fake execution makes no selection.
 void read_routing_of(Timed& timed) {
   const std::int64_t tokens = timed.workload->stream().queries;
@@ -320,7 +323,7 @@ void add_measurement(Result& result, const Timed& timed) {
     if (per_use > 0 && cost.flops.value() > 0) row.set("achieved_flops_per_s", Cell::number(expected_cost(timed.workload->ops()[i].spec).flops / per_use));
     if (per_use > 0 && cost.flops.value() == 0) row.set("achieved_bytes_per_s", Cell::number((cost.read + cost.written).to_double() / per_use));
     row.set("implementation", Cell::text(op.implementation));
-    if (op.status == MeasureStatus::kTooShort) row.set("status", Cell::text(op.reason));
+    if (op.status == MeasureStatus::kTooShort || op.status == MeasureStatus::kDisturbed) row.set("status", Cell::text(op.reason));
   }
   totals.set("flops_executed", Cell::number(executed));
   result.routing = timed.routing;
@@ -341,9 +344,9 @@ void add_fractions(Result& result, const Timed& timed, const Machine* machine, c
     const double achieved = row.number("achieved_flops_per_s");
     if (!(achieved > 0)) continue;
     const double ceiling = timed.measurement.ops[static_cast<int>(i)].ceiling_flops;
-    row.set("peak_fraction", Cell::number(ceiling > 0 ? expected_cost(timed.workload->ops()[i].spec).flops / ceiling : achieved / rate));
+    row.set("peak_fraction", fraction_cell(ceiling > 0 ? expected_cost(timed.workload->ops()[i].spec).flops / ceiling : achieved / rate));
   }
-  if (const double achieved = result.totals.number("achieved_flops_per_s"); achieved > 0) result.totals.set("peak_fraction", Cell::number(achieved / rate));
+  if (const double achieved = result.totals.number("achieved_flops_per_s"); achieved > 0) result.totals.set("peak_fraction", fraction_cell(achieved / rate));
 }
 
 void add_comparison(Result& result, const Timed& timed) {

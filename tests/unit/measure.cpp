@@ -95,6 +95,13 @@ class DeviceExecution : public ScriptedExecution {
   std::map<std::string, double> device_state() override { return {{"gpu_clock_hz", 1.98e9}}; }
 };
 
+// A neighbour that takes the core from two references in three, a hundredfold, and leaves the op alone.
+class PreemptedExecution : public ScriptedExecution {
+ public:
+  using ScriptedExecution::ScriptedExecution;
+  void run_reference(int) override { world().spend(++references % 3 == 0 ? 1e-4 : 1e-2); }
+};
+
 // Speeds 1 and 3, switching every 50 ms: a neighbour comes and goes.
 double bimodal(double now) { return static_cast<long>(now * 20) % 2 == 0 ? 1.0 : 3.0; }
 double rising(double now) { return 1 + now / 10; }
@@ -168,6 +175,23 @@ TEST_CASE("bracketing cancels a neighbour that raw times show") {
   CHECK(m.ops[0].seconds == Approx(4e-4).epsilon(0.01));
   CHECK(m.ops[0].raw_p95 == Approx(12e-4).epsilon(0.01));
   CHECK(m.step.normalised == Approx(16e-4).epsilon(0.01));
+}
+
+TEST_CASE("references that were held up do not make an op faster than any of its samples") {
+  World world;
+  std::vector<int> log;
+  const Workload w = product_workload(64, 64, 64, 3);
+  PreemptedExecution x(w, world, 5e-4, log, 0);
+  Execution* const subjects[] = {&x};
+  WorldClock clock(world);
+  const Measurement m = measure(subjects, {}, clock)[0];
+  // Scaled: 5e-4 / (about 1e-2) x 1e-4 = 5 us, a hundredth of what every sample took.
+  CHECK(m.references[0].p25 == Approx(1e-4));
+  CHECK(m.ops[0].status == MeasureStatus::kDisturbed);
+  CHECK(m.ops[0].seconds == Approx(5e-4));
+  CHECK(m.ops[0].ceiling_flops == 0);
+  CHECK(m.ops[0].reason.find("held up") != std::string::npos);
+  CHECK(m.step.normalised == Approx(15e-4));
 }
 
 TEST_CASE("the fraction of a ceiling is taken in the state of the moment") {
