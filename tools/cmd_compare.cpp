@@ -191,7 +191,9 @@ int run_timed(const CompareArgs& flags, Command command) {
   }
   catch_interrupts();
   measure_all(timed, flags.timed, machine ? &*machine : nullptr, flags.output.quiet, record);
-  describe_environment(record, timed, flags.timed);
+  std::vector<const Timed*> all;
+  for (const Timed& each : timed) all.push_back(&each);
+  describe_environment(record, all, flags.timed);
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
   if (flags.profile.mode == "events") conclude_profile(record, "events", backend(flags.timed.backend).timer(), {});
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);

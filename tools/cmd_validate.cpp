@@ -157,6 +157,7 @@ class Validation {
   void measure() {
     TimedFlags each = flags_.timed;
     each.time = flags_.timed.time > 0 ? flags_.timed.time / static_cast<double>(std::max<size_t>(1, cases_.size())) : flags_.quick ? kSecondsEachQuick : kSecondsEach;
+    std::vector<const Timed*> measured;
     for (Case& c : cases_) {
       if (c.timed.empty()) continue;
       if (interrupted()) {
@@ -164,8 +165,9 @@ class Validation {
         continue;
       }
       measure_all(c.timed, each, &machine_, flags_.output.quiet, record_);
-      describe_environment(record_, c.timed, flags_.timed);
+      for (const Timed& one : c.timed) measured.push_back(&one);
     }
+    describe_environment(record_, measured, flags_.timed);
     measured_at_ = utc_now();
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 
 #include "kernels/cuda_host/loader.hpp"
 #include "kernels/cuda_host/throttle.hpp"
@@ -210,7 +211,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
   }
 }
 
-void describe_environment(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags) {
+void describe_environment(Record& record, std::span<const Timed* const> timed, const TimedFlags& flags) {
   const Backend& runner = backend(flags.backend);
   record.environment.set("backend", Cell::text(runner.description()));
   if (flags.backend == "cuda") {
@@ -223,7 +224,9 @@ void describe_environment(Record& record, const std::vector<Timed>& timed, const
     record.environment.set("cuda_runtime", Cell::number(info.runtime));
     record.environment.set("cublaslt", Cell::number(info.cublaslt));
   }
-  for (const Timed& each : timed) {
+  std::map<std::string, std::vector<std::pair<double, std::string>>> drifted;   // reference -> (share of its time at calibration, configuration)
+  for (const Timed* const one : timed) {
+    const Timed& each = *one;
     const Measurement& m = each.measurement;
     if (m.workload.empty()) continue;
     record.environment.set("stopped_by", Cell::text(m.stopped_by));
@@ -235,15 +238,19 @@ void describe_environment(Record& record, const std::vector<Timed>& timed, const
       if (const std::string why = throttle_text(static_cast<std::int64_t>(throttle->second)); !why.empty())
         record.note(fmt::format("the GPU held its clock back while {} was measured: {}", each.configuration.label, why), Note::Severity::kWarning);
     for (const ReferenceMeasurement& reference : m.references)
-      if (reference.nominal > 0 && std::abs(reference.p25 / reference.nominal - 1) > 0.1)
-        record.note(fmt::format("{} reference kernels took {:.2f} of their time at calibration while {} was measured: normalised figures are scaled back to it, raw ones are not", reference.name,
-                                reference.p25 / reference.nominal, each.configuration.label));
+      if (reference.nominal > 0 && std::abs(reference.p25 / reference.nominal - 1) > 0.1) drifted[reference.name].push_back({reference.p25 / reference.nominal, each.configuration.label});
     for (const auto& [name, rate] : m.ceiling_rate) record.environment.set("ceiling_" + name + "_flops_per_s", Cell::number(rate));
     for (const auto& [name, noise] : m.class_noise) record.environment.set("noise_" + name, Cell::number(noise));
     const auto foreign = m.state_after.find("foreign_cpu");
     if (foreign != m.state_after.end() && foreign->second > 0.1)
       record.note(fmt::format("other processes used {:.2f} cores while {} was measured: times are longer and noisier than on an idle machine", foreign->second, each.configuration.label),
                   Note::Severity::kWarning);
+  }
+  for (const auto& [name, where] : drifted) {
+    const auto [least, most] = std::minmax_element(where.begin(), where.end());
+    const std::string took = where.size() == 1 ? fmt::format("{:.2f}", least->first) : fmt::format("{:.2f} to {:.2f}", least->first, most->first);
+    record.note(fmt::format("{} reference kernels took {} of their time at calibration while {} measured: normalised figures are scaled back to it, raw ones are not", name, took,
+                            where.size() == 1 ? where[0].second + " was" : fmt::format("{} configurations were", where.size())));
   }
 }
 
@@ -368,7 +375,9 @@ void add_comparison(Result& result, const Timed& timed) {
     row.set("verdict", Cell::text(std::string(verdict_name(op.verdict))));
     if (!op.reason.empty()) row.set("status", Cell::text(op.reason));
   }
-  if (c.dropped > 0)
+  if (c.dropped > 0 && c.graded == 0)
+    result.notes.push_back({Note::Severity::kNote, fmt::format("{}: none of {} ops graded (their verdict and status say why)", result.model, c.dropped)});
+  else if (c.dropped > 0)
     result.notes.push_back({Note::Severity::kNote, fmt::format("{}: {} ops graded, {} not graded (their verdict and status say why); mean |error| per op {:.1f} %, weighted by time {:.1f} %",
                                                                result.model, c.graded, c.dropped, c.mape * 100, c.weighted_error * 100)});
 }

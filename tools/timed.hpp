@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,8 +59,8 @@ std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed,
 // A fake execution takes from now on what is predicted; others are left alone.
 void follow_prediction(Execution& execution, const StepPrediction& prediction);
 
-// CPU, threads, software and machine state of a measured record.
-void describe_environment(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags);
+// CPU, threads, software and machine state of a measured record, with a note on what disturbed it.
+void describe_environment(Record& record, std::span<const Timed* const> timed, const TimedFlags& flags);
 
 // Adds predicted, measured and compared figures to a counted result.
 void add_prediction(Result& result, const Timed& timed, const Machine& machine);
