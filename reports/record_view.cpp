@@ -74,7 +74,7 @@ void add_asked(Document& document, const Record& record) {
     scenarios.push_back(std::move(row));
   }
   std::string text;
-  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "context", "dtype", "logits", "routing", "recompute", "threads", "backend", "machine", "convention"}) {
+  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "logits", "routing", "recompute", "threads", "backend", "machine", "convention"}) {
     std::vector<std::string> values;
     for (const Figures& row : scenarios)
       if (const Cell* cell = row.find(key))

@@ -54,6 +54,7 @@ void add_count(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("count", "parameters, FLOPs, bytes, memory; per part and per op, and against the dense twin");
   add_model_flags(*command, flags->model);
   add_scenario_flags(*command, flags->scenario);
+  add_counted_flags(*command, flags->scenario);
   add_convention_flag(*command, flags->convention);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom count gpt2-124m --seq 1024 --logits all\n  fathom count llama-3-8b --mod-every 2 --capacity 1/8 --phase train --ops");

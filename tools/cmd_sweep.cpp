@@ -201,6 +201,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--rounding", flags->model.rounding, "of capacity x tokens: floor, half-up, ceil; a list [floor]")->type_name("MODE")->group("MoD twin");
   command->add_option("--gate", flags->model.gate, "raw, sigmoid or none; a list [raw]")->type_name("G")->group("MoD twin");
   add_scenario_flags(*command, flags->scenario);
+  add_counted_flags(*command, flags->scenario);
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);

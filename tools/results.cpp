@@ -15,20 +15,24 @@ bool is_latent(const Network& network) {
   return std::any_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.attention && kind.attention->mla; });
 }
 
+bool same_but_route(const BlockConfig& a, const BlockConfig& b) {
+  return a.attention == b.attention && a.mlp == b.mlp && a.norms == b.norms && a.post_norm_only == b.post_norm_only && a.parallel == b.parallel &&
+         a.parallel_norms == b.parallel_norms;
+}
+
 bool same_shape(const Network& routed, const Network& dense) {
   if (dense.has_routes() || !routed.has_routes()) return false;
   if (routed.width != dense.width || routed.vocab != dense.vocab || routed.layer_count() != dense.layer_count() || routed.tied != dense.tied) return false;
   for (std::int64_t layer = 0; layer < routed.layer_count(); ++layer) {
-    BlockConfig block = routed.block(layer);
-    block.route.reset();
-    if (!(block == dense.block(layer))) return false;
+    if (!same_but_route(routed.block(layer), dense.block(layer))) return false;
   }
   return true;
 }
 
 bool same_scenario(const Scenario& a, const Scenario& b) {
   return a.phase == b.phase && a.batch == b.batch && a.length == b.length && a.past == b.past && a.context == b.context && a.tokens == b.tokens &&
-         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute && a.mla == b.mla;
+         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute && a.recompute_ops == b.recompute_ops && a.mla == b.mla &&
+         a.full_mask == b.full_mask && a.weight_dtype == b.weight_dtype && a.fusions == b.fusions;
 }
 
 Figures scenario_figures(const Network& network, const Scenario& s) {
@@ -48,14 +52,21 @@ Figures scenario_figures(const Network& network, const Scenario& s) {
   figures.set("logits", Cell::text(std::string(logits_name(s.logits))));
   if (is_latent(network)) figures.set("mla", Cell::text(std::string(mla_name(s.mla))));
   if (network.has_routes()) figures.set("routing", Cell::text(std::string(routing_name(s.rule()))));
-  if (s.phase == Phase::kTrain && s.recompute != Recompute::kNone) figures.set("recompute", Cell::text(std::string(recompute_name(s.recompute))));
+  if (s.phase == Phase::kTrain && s.recompute != Recompute::kNone) figures.set("recompute", Cell::text(recompute_text(s)));
+  if (s.phase != Phase::kTrain) {
+    const DType stored = s.weight_dtype ? *s.weight_dtype : network.weight_dtype.value_or(s.dtype);
+    if (stored != s.dtype) figures.set("weight_dtype", Cell::text(std::string(dtype_name(stored))));
+    if (s.kv_dtype != s.dtype) figures.set("kv_dtype", Cell::text(std::string(dtype_name(s.kv_dtype))));
+  }
+  if (s.fusions != Fusions{}) figures.set("fusion", Cell::text(fusions_text(s.fusions)));
+  if (s.full_mask) figures.set("mask", Cell::text("full"));
   return figures;
 }
 
 Figures op_figures(const Workload& workload, int index) {
   const Op& op = workload.ops()[static_cast<size_t>(index)];
   const std::int64_t uses = workload.uses(index);
-  const Cost cost = declared_cost(op.spec) * static_cast<u128>(uses);
+  const Cost cost = declared_cost(op) * static_cast<u128>(uses);
   Figures row;
   row.set("path", Cell::text(workload.path(index)));
   row.set("kind", Cell::text(std::string(kind_name(op.spec))));
@@ -67,7 +78,7 @@ Figures op_figures(const Workload& workload, int index) {
   const Rows rows = rows_of(op.spec);
   const auto* gemm = std::get_if<Gemm>(&op.spec);
   if (rows.routed() || (gemm && gemm->experts > 1)) {
-    const ExpectedCost expected = expected_cost(op.spec);
+    const ExpectedCost expected = expected_cost(op);
     row.set("flops_expected", Cell::number(expected.flops * static_cast<double>(uses)));
     row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
     row.set("rows_expected", Cell::number(expected.rows));
@@ -77,6 +88,11 @@ Figures op_figures(const Workload& workload, int index) {
   row.set("elements_vector", Cell::count(cost.elements_total()));
   row.set("bytes_read", Cell::count(cost.read));
   row.set("bytes_written", Cell::count(cost.written));
+  if (is_random(op.spec)) {
+    const ExpectedCost expected = expected_cost(op);
+    row.set("bytes_read_expected", Cell::number(expected.read * static_cast<double>(uses)));
+    if (gemm && gemm->experts > 1) row.set("experts_expected", Cell::number(expected_experts(op.spec)));
+  }
   return row;
 }
 
@@ -133,6 +149,8 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   totals.set("elements_vector", Cell::count(total.elements_total()));
   totals.set("bytes_read", Cell::count(total.read));
   totals.set("bytes_written", Cell::count(total.written));
+  if (std::any_of(workload.ops().begin(), workload.ops().end(), [](const Op& op) { return is_random(op.spec); }))
+    totals.set("bytes_read_expected", Cell::number(workload.expected_total().read));
   const bool caches = s.phase != Phase::kTrain;
   const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
   totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla) : Bytes()));
