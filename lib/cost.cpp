@@ -108,6 +108,7 @@ double expected_experts(const OpSpec& spec) {
   if (gemm->picks <= 0) return static_cast<double>(declared(spec).experts);
   const double p = gemm->rows.probability.value();
   const double tokens = gemm->tokens > 0 ? static_cast<double>(gemm->tokens) : static_cast<double>(gemm->rows.count) / std::max<double>(1, static_cast<double>(gemm->picks));
+  if (tokens <= 0) return 0;  // nobody picks
   // A full expert is still read: only rows that no expert gets reduce the number of distinct ones.
   const double share = static_cast<double>(gemm->picks) * (gemm->capacity > 0 ? 1.0 : p) / static_cast<double>(gemm->experts);
   return share >= 1 ? static_cast<double>(gemm->experts) : -static_cast<double>(gemm->experts) * std::expm1(tokens * std::log1p(-share));

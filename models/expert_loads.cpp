@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <functional>
 
 namespace fathom {
 
@@ -15,14 +15,13 @@ std::vector<ExpertLoad> expert_loads(const MoeConfig& moe) {
     for (size_t e = 0; e < weights.size(); ++e) weights[e] = std::pow(static_cast<double>(e + 1), -moe.skew);
   }
   std::sort(weights.begin(), weights.end(), std::greater<>());
+  // Sums of the smallest, from the small end: differences would lose every digit where few experts get nearly everything.
+  std::vector<double> tail(weights.size() + 1, 0.0);
+  for (size_t e = weights.size(); e > 0; --e) tail[e - 1] = tail[e] + weights[e - 1];
   // The largest are full (p = 1) until the rest can share what is left in proportion.
-  double rest = std::accumulate(weights.rbegin(), weights.rend(), 0.0);
   size_t full = 0;
-  while (full < weights.size() && weights[full] > 0 && (picks - static_cast<double>(full)) * weights[full] >= rest) rest -= weights[full++];
-  const double left = std::max(0.0, picks - static_cast<double>(full));
-  std::vector<ExpertLoad> result;
-  // Summed again: the differences above lose digits where few experts get nearly everything.
-  rest = std::accumulate(weights.rbegin(), weights.rend() - static_cast<std::ptrdiff_t>(full), 0.0);
+  while (full < weights.size() && weights[full] > 0 && (picks - static_cast<double>(full)) * weights[full] >= tail[full]) ++full;
+  const double left = std::max(0.0, picks - static_cast<double>(full)), rest = tail[full];
   for (size_t e = 0; e < weights.size(); ++e) {
     const double chance = e < full ? 1.0 : rest > 0 ? std::min(1.0, left * weights[e] / rest) : 0.0;
     if (!result.empty() && result.back().chance == chance)

@@ -84,9 +84,9 @@ class Fuser {
     if (!std::holds_alternative<AddResidual>(op(i).spec)) return;
     for (const Operand& in : op(i).inputs) {
       const int m = maker(block, in);
-      if (m < 0 || !product_of(op(m))) continue;
+      if (m < 0 || !product_of(op(m)) || !with_tail_.insert(m).second) continue;  // one product has one tail
       inside(m, i, in.tensor);
-      return;  // one product has one tail
+      return;
     }
   }
   // q, k and v (or k and v) as products of their own: each reads the input, and in the backward pass each adds to its gradient.
@@ -106,6 +106,7 @@ class Fuser {
   std::map<int, std::set<int>> readers_, writers_;
   std::set<std::pair<int, int>> unread_;
   std::map<int, int> inner_;
+  std::set<int> with_tail_;
 };
 
 }  // namespace

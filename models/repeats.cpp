@@ -44,7 +44,9 @@ void RepeatPolicy::check() const {
   for (const Item& item : items_) {
     if (item.followed) continue;
     if (!item.why_not.empty()) throw_input(fmt::format("'{}' cannot be recomputed: {}", item.name.substr(0, 60), item.why_not), {"", 0, "recompute"});
-    throw_input(fmt::format("no layer has an op or kind of op '{}'", item.name.substr(0, 60)), {"", 0, "recompute"}, name_hint(item.name, leaves_));
+    std::vector<std::string> names = leaves_;
+    for (const char* policy : {"none", "selective", "full"}) names.emplace_back(policy);
+    throw_input(fmt::format("no layer has an op or kind of op '{}'", item.name.substr(0, 60)), {"", 0, "recompute"}, name_hint(item.name, names));
   }
 }
 

@@ -1,6 +1,7 @@
 // fathom explain: formula and inputs of an op kind, a column, or an op of a model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "lib/error.hpp"
@@ -103,10 +104,18 @@ int run_explain(const Flags& flags) {
       explain_column_into(document, *column, first);
       return emit_document(document, flags.output);
     }
-    if (!column && !explain_op_into(document, workload, flags.topic, configurations.front().label)) {
-      std::vector<std::string> names;
+    const auto& kinds = kind_explanations();
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const KindExplanation& each) { return each.kind == flags.topic; });
+    const bool named = !column && explain_op_into(document, workload, flags.topic, first.label);
+    if (!column && !named && kind != kinds.end()) {
+      explain_kind_into(document, *kind);
+      document.skipped(fmt::format("{} has no such op in {}", first.label, phase_name(first.scenario.phase)));
+      return emit_document(document, flags.output);
+    }
+    if (!column && !named) {
+      std::vector<std::string> names = {"total"};
       for (const Op& op : workload.ops()) names.push_back(op.leaf);
-      throw_input(fmt::format("'{}' is no op of {}", flags.topic, configurations.front().label), {"", 0, "explain"}, name_hint(flags.topic, names));
+      throw_input(fmt::format("'{}' is no op or column of {}", flags.topic, first.label), {"", 0, "explain"}, name_hint(flags.topic, names));
     }
   } else if (flags.topic == "total") {
     explain_total_into(document);
@@ -133,10 +142,11 @@ int run_explain(const Flags& flags) {
     for (const Column& column : all_columns()) names.emplace_back(column.key);
     for (const char* topic : {"total", "convention", "ini"}) names.emplace_back(topic);
     const Column* column = found ? nullptr : find_column(flags.topic);
-    if (!found && !column && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
+    const bool listed = !found && !column && explain_name_into(document, flags.topic);
+    if (!found && !column && !listed && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
     if (column) {
       explain_column_into(document, *column);
-    } else if (!found && explain_name_into(document, flags.topic)) {
+    } else if (listed) {
       found = true;
     } else if (!found) {
       throw_input(fmt::format("nothing is called '{}'", flags.topic), {"", 0, "explain"}, name_hint(flags.topic, names));

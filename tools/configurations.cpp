@@ -201,6 +201,8 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       if (!flags.participation.empty()) base.participation = parse_fraction_flag(flags.participation, "--participation");
       if (!flags.mla.empty()) base.mla = parse_mla(flags.mla);
       if (!flags.recompute.empty()) parse_recompute(flags.recompute, base);
+      if (base.recompute == Recompute::kNamed && std::find(phases.begin(), phases.end(), "train") == phases.end())
+        throw_input("names of ops to recompute are those of a training step", {"", 0, "--recompute"}, "add --phase train, or write none, selective or full");
       if (!flags.weight_dtype.empty()) base.weight_dtype = parse_weight_dtype(flags.weight_dtype);
       if (!flags.fusion.empty()) base.fusions = parse_fusions(flags.fusion);
       if (!flags.counts && network.weight_dtype && base.phase != Phase::kTrain) {

@@ -59,7 +59,7 @@ std::string source_of(std::string_view key) {
       Row{"params_active", "SPEC_COUNT 9"},            Row{"kv_bytes", "SPEC_COUNT 9; SPEC_MOD 7"},         Row{"kv_bytes_per_token", "SPEC_COUNT 9"},
       Row{"weight_bytes", "SPEC_COUNT 9"},             Row{"gradient_bytes", "SPEC_COUNT 9"},               Row{"optimizer_bytes", "SPEC_COUNT 6, 9"},
       Row{"saved_bytes", "SPEC_COUNT 9; SPEC_MOD 5"},  Row{"peak_bytes", "liveness over the op list"},      Row{"flops_ratio", "SPEC_MOD 2"},
-      Row{"rows_declared", "SPEC_MOD 2.1, 6"},         Row{"rows_expected", "SPEC_MOD 6; SPEC_COUNT 8"},
+      Row{"rows_dropped", "SPEC_COUNT 4, 8"},          Row{"rows_declared", "SPEC_MOD 2.1, 6"},         Row{"rows_expected", "SPEC_MOD 6; SPEC_COUNT 8"},
   };
   for (const Row& row : kSources)
     if (key == row.key) return row.source;
@@ -175,6 +175,7 @@ void explain_column_into(Document& document, const Column& column, const Configu
   document.add(std::move(list));
   bool listed = false;
   for (const auto& [rows, name, title] : {std::tuple{&result.parts, "part", "By part"}, std::tuple{&result.ops, "path", "By op"}}) {
+    if (column.key == name) continue;
     ReportTable table(name, title);
     table.add_column(ReportColumn{name, name, Unit::kText, 0});
     table.add_column(ReportColumn{std::string(column.key), std::string(column.label), column.unit == Unit::kFlop || column.unit == Unit::kBytes ? Unit::kCount : column.unit, 0, 6, true});

@@ -6,6 +6,7 @@
 
 #include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
+#include "models/builder.hpp"
 #include "models/params.hpp"
 
 namespace fathom {
@@ -58,9 +59,26 @@ Figures scenario_figures(const Network& network, const Scenario& s) {
     if (stored != s.dtype) figures.set("weight_dtype", Cell::text(std::string(dtype_name(stored))));
     if (s.kv_dtype != s.dtype) figures.set("kv_dtype", Cell::text(std::string(dtype_name(s.kv_dtype))));
   }
+  for (const BlockConfig& kind : network.kinds) {
+    if (!kind.mlp || !kind.mlp->moe || (kind.mlp->moe->skew == 0 && kind.mlp->moe->loads.empty())) continue;
+    figures.set("expert_loads", Cell::text(kind.mlp->moe->loads.empty() ? fmt::format("~ rank^-{}", kind.mlp->moe->skew) : fmt::format("{}", fmt::join(kind.mlp->moe->loads, ","))));
+    break;
+  }
   if (s.fusions != Fusions{}) figures.set("fusion", Cell::text(fusions_text(s.fusions)));
   if (s.full_mask) figures.set("mask", Cell::text("full"));
   return figures;
+}
+
+// Assignments to experts with limited slots, dropped ones included, in expectation; -1 for other ops, and where no-ops take a share of them.
+double expected_assignments(const Workload& workload, int index) {
+  const auto* gemm = std::get_if<Gemm>(&workload.ops()[static_cast<size_t>(index)].spec);
+  if (!gemm || gemm->capacity == 0) return -1;
+  for (int i = 0; i < static_cast<int>(workload.ops().size()); ++i) {
+    const auto* select = std::get_if<ExpertSelect>(&workload.ops()[static_cast<size_t>(i)].spec);
+    if (!select || select->experts != gemm->experts || select->rows.count != gemm->tokens || select->capacity != gemm->capacity) continue;
+    return select->noops > 0 ? -1 : static_cast<double>(select->rows.count) * static_cast<double>(select->picks) * select->rows.probability.value();
+  }
+  return -1;
 }
 
 Figures op_figures(const Workload& workload, int index) {
@@ -92,6 +110,7 @@ Figures op_figures(const Workload& workload, int index) {
     const ExpectedCost expected = expected_cost(op);
     row.set("bytes_read_expected", Cell::number(expected.read * static_cast<double>(uses)));
     if (gemm && gemm->experts > 1) row.set("experts_expected", Cell::number(expected_experts(op.spec)));
+    if (const double assigned = expected_assignments(workload, index); assigned >= 0) row.set("rows_dropped", Cell::number(std::max(0.0, assigned - expected.rows)));
   }
   return row;
 }
@@ -134,6 +153,14 @@ int find_twin(const std::vector<TwinKey>& all, size_t index) {
   return -1;
 }
 
+u128 planned_peak(const Network& network, const Scenario& s, const Workload& workload) {
+  if (s.phase != Phase::kTrain || s.grad_accumulation <= 2) return static_cast<u128>(plan_memory(workload).arena);
+  // Micro-steps follow one another in the same memory, and from the second on they are alike: a thousand have the peak of two.
+  Scenario two = s;
+  two.grad_accumulation = 2;
+  return static_cast<u128>(plan_memory(build(network, two)).arena);
+}
+
 Result counted_result(const std::string& label, const Network& network, const Scenario& s, const Workload& workload) {
   Result result;
   result.model = label;
@@ -165,7 +192,7 @@ Result counted_result(const std::string& label, const Network& network, const Sc
     totals.set("optimizer_bytes", Cell::count(memory.optimizer));
     totals.set("saved_bytes", Cell::count(memory.saved));
   }
-  totals.set("peak_bytes", Cell::count(static_cast<u128>(plan_memory(workload).arena)));
+  totals.set("peak_bytes", Cell::count(planned_peak(network, s, workload)));
   result.convention_flops = Cell::count(total.flops);
   for (int p = 0; p < kPartCount; ++p) {
     const Cost part = workload.total(static_cast<Part>(p));

@@ -11,6 +11,7 @@
 #include "models/builder.hpp"
 #include "models/params.hpp"
 #include "reports/columns.hpp"
+#include "tools/results.hpp"
 
 namespace fathom {
 namespace {
@@ -155,7 +156,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
       case Figure::kWritten: set(v, total.written.value()); break;
       case Figure::kKv: set(v, s.phase == Phase::kTrain ? u128{0} : checked_mul(kv_.each, static_cast<u128>(s.batch))); break;
       case Figure::kKvToken: set(v, kv_.token); break;
-      case Figure::kPeak: set(v, static_cast<u128>(plan_memory(*list).arena)); break;
+      case Figure::kPeak: set(v, planned_peak(network, s, *list)); break;
       case Figure::kIntensity: ratio(v, total.flops.to_double(), total.read.to_double() + total.written.to_double()); break;
       case Figure::kFlopsRatio: ratio(v, sums.expected.flops, twin_flops); break;
       case Figure::kPredicted: set(v, prediction.seconds); break;

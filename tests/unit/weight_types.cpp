@@ -64,7 +64,8 @@ TEST_CASE("a cache of one byte per element", "[widths]") {
   // Latent rows: 512 + 64.
   Scenario latent = decode(4096, DType::kBF16, DType::kF8);
   latent.mla = MlaStrategy::kAbsorbed;
-  for (const Op& op : build(builtin_network("deepseek-v3"), latent).ops())
+  const Workload absorbed = build(builtin_network("deepseek-v3"), latent);
+  for (const Op& op : absorbed.ops())
     if (std::holds_alternative<Attention>(op.spec)) CHECK(declared_cost(op).read.str() == text(u128{576} * 4096 + 2 * 128 * 576));
 }
 
@@ -84,7 +85,8 @@ TEST_CASE("quantization_config sets the stored width: DeepSeek-V3 as published",
   train.weight_dtype.reset();
   Network small = v3;
   small.layers.resize(4);
-  for (const Op& op : build(small, train).ops())
+  const Workload trained = build(small, train);
+  for (const Op& op : trained.ops())
     if (const auto* gemm = std::get_if<Gemm>(&op.spec)) CHECK(gemm->weight == DType::kBF16);
   train.weight_dtype = DType::kF8;
   CHECK_THROWS_WITH(build(small, train), Catch::Contains("compute type"));
@@ -97,8 +99,8 @@ TEST_CASE("biases, routers, adapters and heads keep their type", "[widths]") {
   const Workload w = build(gpt2, decode(16, DType::kF8));
   for (const Op& op : w.ops())
     if (op.leaf == "mlp/up") CHECK(declared_cost(op).read.str() == text(u128{768} * 3072 + 2 * 3072 + 2 * 768));
-  Network mixtral = builtin_network("mixtral-8x7b");
-  for (const Op& op : build(mixtral, decode(16, DType::kF8)).ops())
+  const Workload mixtral = build(builtin_network("mixtral-8x7b"), decode(16, DType::kF8));
+  for (const Op& op : mixtral.ops())
     if (const auto* gemm = std::get_if<Gemm>(&op.spec)) CHECK(gemm->weight == (op.part == Part::kRouter || op.part == Part::kLogits ? DType::kBF16 : DType::kF8));
 }
 
