@@ -21,6 +21,7 @@ std::vector<ExpertLoad> expert_loads(const MoeConfig& moe) {
   // The largest are full (p = 1) until the rest can share what is left in proportion.
   size_t full = 0;
   while (full < weights.size() && weights[full] > 0 && (picks - static_cast<double>(full)) * weights[full] >= tail[full]) ++full;
+  std::vector<ExpertLoad> result;
   const double left = std::max(0.0, picks - static_cast<double>(full)), rest = tail[full];
   for (size_t e = 0; e < weights.size(); ++e) {
     const double chance = e < full ? 1.0 : rest > 0 ? std::min(1.0, left * weights[e] / rest) : 0.0;

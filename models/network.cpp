@@ -142,7 +142,7 @@ class Checker {
       fail("shared_experts", "shared_width and shared_gate need shared_experts");
     share("noop_share", e.noop_share);
     if (e.noops == 0 && e.noop_share.num != 0) fail("noop_share", "needs noops");
-    if (!std::isfinite(e.skew) || e.skew < 0 || e.skew > 64) fail("expert_skew", fmt::format("must be 0 to 64, not {}", e.skew));
+    if (!std::isfinite(e.skew) || e.skew < 0 || e.skew > 16) fail("expert_skew", fmt::format("must be 0 to 16, not {}", e.skew));
     if (e.skew != 0 && !e.loads.empty()) fail("expert_loads", "excludes expert_skew");
     if (!e.loads.empty()) {
       if (static_cast<std::int64_t>(e.loads.size()) != e.experts) fail("expert_loads", fmt::format("has {} loads for {} experts", e.loads.size(), e.experts));
