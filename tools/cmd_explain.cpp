@@ -159,7 +159,7 @@ int run_explain(const Flags& flags) {
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("explain", "formula, inputs, result and source of an op, a column, a total, a convention, or the INI keys");
+  CLI::App* command = app.add_subcommand("explain", "formula, inputs, result and source of an op, column, total or convention; INI keys");
   command->add_option("TOPIC", flags->topic, "op kind, column, 'total', 'ini', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);

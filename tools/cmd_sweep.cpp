@@ -119,7 +119,11 @@ int run(const Flags& flags) {
   const bool gpu = machine && machine->kind == MachineKind::kGpu;
   if (kind == SweepKind::kCompare && gpu && flags.timed.backend != "cuda")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
-  const SweepSpace space(flags.model, flags.scenario, gpu);
+  if (kind != SweepKind::kCount && (!flags.scenario.weight_dtype.empty() || !flags.scenario.fusion.empty()))
+    throw Error(ErrorKind::kUsage, "--weight-dtype and --fusion are counted, not predicted or run", {}, "leave --do out");
+  ScenarioFlags scenario = flags.scenario;
+  scenario.counts = kind == SweepKind::kCount;
+  const SweepSpace space(flags.model, scenario, gpu);
   std::vector<Objective> objectives, by;
   if (!flags.pareto.empty()) objectives = parse_objectives(flags.pareto, kind);
   if (!flags.sort.empty()) by = parse_objectives(flags.sort, kind);

@@ -148,7 +148,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--gate", flags.gate, "raw, sigmoid or none [raw]")->type_name("G")->group("MoD twin");
   app.add_option("--mtp", flags.mtp, "multi-token prediction modules that are counted [the model's; config.json: 0]")->type_name("N")->group("More");
   app.add_option("--expert-skew", flags.expert_skew, "uneven expert loads in expectation: share of the expert of rank r ~ r^-S [the model's]")->type_name("S")->group("More");
-  app.add_option("--expert-loads", flags.expert_loads, "the same by numbers: relative load of every expert, 4,2,1,1")->type_name("LIST")->group("More");
+  app.add_option("--expert-loads", flags.expert_loads, "the same by numbers: relative load of every expert, such as 4,2,1,1 [the model's]")->type_name("LIST")->group("More");
   app.add_flag("--strict", flags.strict, "config.json: an unknown key is an error")->group("More");
 }
 

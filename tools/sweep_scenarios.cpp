@@ -66,6 +66,8 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   words(Slot::kRecompute, "recompute", flags.recompute, false, [](const std::string& text) { Scenario policy; parse_recompute(text, policy); return 0; }, 0, "none");
   words(Slot::kWeightDtype, "weight_dtype", flags.weight_dtype, false, parse_weight_dtype, -1, "");
   if (!flags.fusion.empty()) base_.fusions = parse_fusions(flags.fusion);
+  if (!flags.counts)
+    for (Network& network : models_) network.weight_dtype.reset();  // run, and predicted, in the compute type
   {
     Axis& axis = add_axis(Slot::kParticipation, "participation", flags.participation, false, Unit::kRatio);
     if (axis.given) {
