@@ -34,6 +34,7 @@ std::vector<std::string> words_of(std::string_view text, std::string_view flag) 
     else
       words.back().push_back(c);
   }
+  if (words.size() > 256) throw_input(fmt::format("a list of {} names; 256 are the most", words.size()), {"", 0, std::string(flag)});
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i].empty()) throw_input(fmt::format("'{}' has an empty name", text.substr(0, 60)), {"", 0, std::string(flag)}, "write names joined by commas");
     if (std::find(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(i), words[i]) != words.begin() + static_cast<std::ptrdiff_t>(i))
