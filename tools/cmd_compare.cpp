@@ -172,6 +172,7 @@ int run_timed(const Flags& flags, Command command) {
       timed[i].twin = static_cast<int>(asked + twins.size());
       Configuration twin = timed[i].configuration;
       twin.network = dense_twin(twin.network);
+      twin.scenario = for_dense_twin(twin.network, twin.scenario);
       twins.push_back(std::move(twin));
     }
     for (Timed& twin : make_timed(twins)) timed.push_back(std::move(twin));

@@ -38,7 +38,8 @@ int run_count(const Flags& flags) {
     Result result = counted_result(c.label, c.network, c.scenario, *workloads[i]);
     if (c.network.has_routes()) {
       const int twin = find_twin(keys, i);
-      const double dense = comparable_flops(twin >= 0 ? *workloads[static_cast<size_t>(twin)] : build(dense_twin(c.network), c.scenario));
+      const Network plain = dense_twin(c.network);
+      const double dense = comparable_flops(twin >= 0 ? *workloads[static_cast<size_t>(twin)] : build(plain, for_dense_twin(plain, c.scenario)));
       result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(*workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
     }
     apply_convention(flags.convention, c.network, c.scenario, result);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lib/error.hpp"
 #include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
 #include "models/builder.hpp"
@@ -151,6 +152,24 @@ int find_twin(const std::vector<TwinKey>& all, size_t index) {
   for (size_t i = 0; i < all.size(); ++i)
     if (i != index && same_shape(*all[index].network, *all[i].network) && same_scenario(*all[index].scenario, *all[i].scenario)) return static_cast<int>(i);
   return -1;
+}
+
+Scenario for_dense_twin(const Network& dense, const Scenario& scenario) {
+  if (scenario.recompute != Recompute::kNamed || scenario.phase != Phase::kTrain) return scenario;
+  Scenario kept = scenario;
+  kept.recompute_ops.clear();
+  for (const std::string& name : scenario.recompute_ops) {
+    Scenario one = scenario;
+    one.recompute_ops = {name};
+    try {
+      count_totals(dense, one);
+      kept.recompute_ops.push_back(name);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput || error.where().key != "recompute") throw;
+    }
+  }
+  if (kept.recompute_ops.empty()) kept.recompute = Recompute::kNone;
+  return kept;
 }
 
 u128 planned_peak(const Network& network, const Scenario& s, const Workload& workload) {

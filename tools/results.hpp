@@ -23,6 +23,9 @@ struct TwinKey {
 };
 int find_twin(const std::vector<TwinKey>& all, size_t index);
 
+// The scenario as the dense twin can follow it: names of ops to recompute that only routed blocks have are left out.
+Scenario for_dense_twin(const Network& dense, const Scenario& scenario);
+
 // Expected FLOPs where rows are random, else the exact count: what ratios compare.
 double comparable_flops(const Workload& workload);
 

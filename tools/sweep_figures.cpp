@@ -129,14 +129,14 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   const ListTotals& sums = memo_.totals(network, point.network_index, s, need_expected_);
   const Cost& total = sums.total;
   double twin_flops = 0, twin_seconds = 0;
-  if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, s, true).expected.flops;
+  if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, for_dense_twin(twin_, s), true).expected.flops;
   // The list itself is made only where something walks it.
   std::optional<Workload> list;
   StepPrediction prediction;
   if (need_list_) list = build(network, s);
   if (need_prediction_) {
     prediction = predict(*list, *machine_, options_);
-    if (need_twin_) twin_seconds = predict(build(twin_, s), *machine_, options_).seconds;
+    if (need_twin_) twin_seconds = predict(build(twin_, for_dense_twin(twin_, s)), *machine_, options_).seconds;
   }
   if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
     kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};

@@ -38,6 +38,11 @@ class CountedFlags(CliTest):
         self.assertEqual(none["flops_matmul"], act["flops_matmul"])
         up = self.totals(*train, "--recompute", "mlp/up+mlp/act")
         self.assertEqual(up["flops_matmul"] - none["flops_matmul"], 12 * 2 * 64 * 768 * 3072)
+        # The dense twin of a routed block has no rows to gather: what it can follow of the list is followed.
+        mod = ("mod-60m", "--phase", "train", "--seq", "64")
+        self.assertEqual(self.totals(*mod, "--recompute", "route/gather,mlp/act")["flops_ratio"], self.totals(*mod)["flops_ratio"])
+        self.run_fathom("sweep", *mod, "--recompute", "route/gather", "--columns", "flops_ratio")
+        self.run_fathom("predict", *mod, "--recompute", "route/gather", "--on", "h200")
         self.run_fathom("run", "mod-tiny", "--phase", "train", "--seq", "16", "--recompute", "attn,mlp,norm1,norm2", "--backend", "reference")
         self.refuses(3, "did you mean 'mlp/act'", "count", *train, "--recompute", "mlp/atc")
         self.refuses(3, "did you mean 'selective'", "count", *train, "--recompute", "selectiv")
