@@ -101,6 +101,19 @@ bool is_random(const OpSpec& spec) {
   return rows_of(spec).routed() || (gemm && gemm->experts > 1) || (attention && attention->expected_pairs >= 0);
 }
 
+double expected_experts(const OpSpec& spec) {
+  const auto* gemm = std::get_if<Gemm>(&spec);
+  if (!gemm || gemm->experts <= 1) return 0;
+  if (gemm->expected_experts >= 0) return gemm->expected_experts;
+  if (gemm->picks <= 0) return static_cast<double>(declared(spec).experts);
+  const double p = gemm->rows.probability.value();
+  const double tokens = gemm->tokens > 0 ? static_cast<double>(gemm->tokens) : static_cast<double>(gemm->rows.count) / std::max<double>(1, static_cast<double>(gemm->picks));
+  if (tokens <= 0) return 0;  // nobody picks
+  // A full expert is still read: only rows that no expert gets reduce the number of distinct ones.
+  const double share = static_cast<double>(gemm->picks) * (gemm->capacity > 0 ? 1.0 : p) / static_cast<double>(gemm->experts);
+  return share >= 1 ? static_cast<double>(gemm->experts) : -static_cast<double>(gemm->experts) * std::expm1(tokens * std::log1p(-share));
+}
+
 ExpectedCost expected_cost(const OpSpec& spec) {
   const Executed all = declared(spec);
   const auto as_double = [](const Cost& cost, double rows) {
@@ -136,12 +149,7 @@ ExpectedCost expected_cost(const OpSpec& spec) {
   if (grouped) {
     const ExpectedCost expert = as_double(cost_at(spec, Executed{1, 0, 0, 1}), 0);
     const ExpectedCost unit = {0, 0, 0, 0, expert.read - one.read, expert.written - one.written};
-    const double tokens = gemm->tokens > 0 ? static_cast<double>(gemm->tokens) : count / std::max<double>(1, static_cast<double>(gemm->picks));
-    // A full expert is still read: only rows that no expert gets reduce the number of distinct ones.
-    const double share = static_cast<double>(gemm->picks) * (gemm->capacity > 0 ? 1.0 : p) / static_cast<double>(gemm->experts);
-    const double distinct = share >= 1 ? static_cast<double>(gemm->experts)
-                                       : -static_cast<double>(gemm->experts) * std::expm1(tokens * std::log1p(-share));
-    add(unit, gemm->picks > 0 ? distinct : static_cast<double>(all.experts));
+    add(unit, expected_experts(spec));
   }
   if (attention) {
     const ExpectedCost pair = as_double(cost_at(spec, Executed{0, 1, 0, 0}), 0);

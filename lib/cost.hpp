@@ -67,6 +67,9 @@ struct ExpectedCost {
 };
 ExpectedCost expected_cost(const OpSpec& spec);
 
+// Expected distinct weight sets that a grouped product reads; 0 for any other op.
+double expected_experts(const OpSpec& spec);
+
 // Whether the expectation differs from the declared cost: random rows, distinct experts, or pairs that depend on the rows chosen.
 bool is_random(const OpSpec& spec);
 

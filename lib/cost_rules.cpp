@@ -50,13 +50,13 @@ struct Rule {
     flops(checked_mul(2, product(n, in, op.out)));
     const u128 sets = op.experts > 1 ? static_cast<u128>(x.experts) : (n ? 1 : 0);
     const u128 weight = checked_mul(sets, checked_mul(in, static_cast<u128>(op.out)));
-    const u128 bias = op.bias ? checked_mul(sets, out) : 0;
+    const u128 bias = op.bias ? checked_mul(sets, out) : 0;  // in the compute type where matrices are narrower
     const u128 x_cells = checked_mul(n, in);
     const u128 y_cells = checked_mul(n, out);
     u128 result = 0;
     switch (op.role) {
       case GemmRole::kForward:
-        read(x_cells * size_of(op.act) + (weight + bias) * size_of(op.weight));
+        read((x_cells + bias) * size_of(op.act) + weight * size_of(op.weight));
         result = y_cells * size_of(op.result);
         break;
       case GemmRole::kInputGradient:
@@ -92,7 +92,14 @@ struct Rule {
     read(product(n, op.heads, op.qk_dim) * size_of(op.act) + checked_mul(static_cast<u128>(x.keys), kv_width(op)) * size_of(op.cached ? op.kv : op.act) +
          (op.sinks && n ? product(op.heads) * size_of(op.act) : 0) + (op.kept_positions ? static_cast<u128>(x.keys) * kIndexBytes : 0));
     written(product(n, op.heads, op.v_dim) * size_of(op.act) + (op.lse ? product(n, op.heads) * kF32Bytes : 0));
+    if (op.fused) return;
+    // Scores are written and read by the softmax, probabilities written and read by the second product.
+    const u128 square = 2 * score_bytes(op);
+    read(square);
+    written(square);
   }
+  // One matrix of scores, in the compute type.
+  u128 score_bytes(const Attention& op) const { return checked_mul(checked_mul(static_cast<u128>(op.heads), x.pairs), size_of(op.act)); }
   // Copies: every output element is read once, the rotated key once for all heads.
   void latent_heads(const LatentHeads& op) const {
     const u128 width = static_cast<u128>(op.row_width());
@@ -209,12 +216,18 @@ struct Rule {
     const Attention& f = op.forward;
     // dV, dP, dQ, dK: twice the forward; a fused kernel repeats QK^T (SPEC_COUNT 6).
     attention(f, 2);
-    flops_recompute(product(2, f.heads, f.qk_dim, x.pairs));
+    if (f.fused) flops_recompute(product(2, f.heads, f.qk_dim, x.pairs));
     const u128 q = product(n, f.heads, f.qk_dim);
     const u128 o = product(n, f.heads, f.v_dim);
     const u128 kv = checked_mul(static_cast<u128>(x.keys), kv_width(f));
-    read((q + kv + 2 * o) * size_of(f.act) + product(n, f.heads) * kF32Bytes);
     written((q + kv) * size_of(f.act));
+    if (f.fused) {
+      read((q + kv + 2 * o) * size_of(f.act) + product(n, f.heads) * kF32Bytes);
+      return;
+    }
+    // dV reads the probabilities; dP is written; the softmax reads both and writes dS, which dQ and dK read.
+    read((q + kv + o) * size_of(f.act) + checked_mul(5, score_bytes(f)));
+    written(checked_mul(2, score_bytes(f)));
   }
   void operator()(const ActivationBackward& op) const {
     const Activation& f = op.forward;

@@ -27,6 +27,7 @@ struct LayerNormBackward {
   template <class F> void fields(F&& f) const { forward.fields(f), f("accumulate", accumulate), f("accumulate_weights", accumulate_weights); }
 };
 // inputs: qkv, positions, o, lse, do[, kv, key positions][, sinks]; outputs: dqkv | dq, dkv[, dsinks]. 2x the forward's model FLOPs; a fused kernel also recomputes QK^T.
+// Unfused: probabilities in place of o and lse; then the gradients of probabilities and scores are outputs too.
 struct AttentionBackward {
   Attention forward;
   bool accumulate_weights = false;  // dsinks

@@ -102,11 +102,13 @@ struct Gemm {
   std::int64_t in_stride = 0;     // elements from one row of x (or dx) to the next; 0: batch * in
   std::int64_t out_stride = 0;    // the same of y (or dy); 0: batch * out
   std::int64_t out_offset = 0;    // first column of y (adapters add to a part of a qkv row)
+  double expected_experts = -1;   // grouped: distinct weight sets read in expectation; negative: every expert is as likely as another
   template <class F> void fields(F&& f) const {
     f("rows", rows), f("in", in), f("out", out), f("role", static_cast<int>(role)), f("bias", bias), f("transposed", transposed);
     f("accumulate", accumulate), f("experts", experts), f("tokens", tokens), f("picks", picks), f("act", act), f("weight", weight), f("result", result);
     f("capacity", capacity), f("batch", batch), f("batch_stride", batch_stride), f("in_stride", in_stride), f("out_stride", out_stride);
     f("out_offset", out_offset);
+    if (expected_experts >= 0) f("expected_experts", expected_experts);
   }
 };
 
@@ -142,7 +144,8 @@ struct Mask {
 // `pairs` counts visible (query, key) pairs of all sequences with all rows executed; `keys` the key rows read.
 // `apart`: queries are rows of their own tensor and keys and values those of another (all tokens supply them, some query).
 // inputs: qkv, positions | apart: q, positions, kv, key positions; cached: then cache, counts[, indices][, kept positions]; sinks: then the sinks [1, heads];
-// outputs: o[, lse].
+// Unfused (`fused` = false, counted but run by no backend) scores and probabilities pass through memory.
+// outputs: o[, lse] | unfused: o, probabilities, scores, both [pairs, heads].
 struct Attention {
   Rows rows;                    // queries of all sequences
   std::int64_t sequences = 1;
@@ -167,12 +170,14 @@ struct Attention {
   double expected_pairs = -1;
   double expected_keys = -1;
   bool kept_positions = false;  // cached: the list has gaps and the mask acts on the positions kept with it
+  bool fused = true;            // one kernel: scores and probabilities never leave it
   template <class F> void fields(F&& f) const {
     f("rows", rows), f("sequences", sequences), f("heads", heads), f("kv_heads", kv_heads), f("qk_dim", qk_dim), f("v_dim", v_dim);
     f("mask", static_cast<int>(mask.kind)), f("window", mask.window), f("chunk", mask.chunk), f("pairs", pairs), f("keys", keys), f("past", past);
     f("key_share", key_share), f("cached", cached), f("shared_kv", shared_kv), f("lse", lse), f("act", act), f("kv", kv);
     f("sinks", sinks), f("apart", apart), f("scale_dim", scale_dim), f("expected_pairs", expected_pairs), f("expected_keys", expected_keys);
     if (kept_positions) f("kept_positions", kept_positions);
+    if (!fused) f("fused", fused);
   }
 };
 

@@ -63,29 +63,56 @@ std::string Workload::path(int op) const {
   return block.layered ? fmt::format("layers.*/{}/{}", block.label, leaf) : fmt::format("{}/{}", block.label, leaf);
 }
 
+namespace {
+
+void add_op(const Op& op, u128 times, Cost& sum) {
+  add_cost(op.spec, declared(op.spec), times, sum);
+  if (op.fused == MovedBytes{} && op.split == MovedBytes{}) return;
+  sum.read = Bytes(checked_sub((sum.read + op.split.read * times).value(), (op.fused.read * times).value()));
+  sum.written = Bytes(checked_sub((sum.written + op.split.written * times).value(), (op.fused.written * times).value()));
+}
+
+}  // namespace
+
+Cost declared_cost(const Op& op) {
+  Cost cost;
+  add_op(op, 1, cost);
+  return cost;
+}
+
+ExpectedCost expected_cost(const Op& op) {
+  ExpectedCost cost = expected_cost(op.spec);
+  // What is fused or split are rows of activations, in proportion to the rows that run.
+  const double count = static_cast<double>(rows_of(op.spec).count);
+  const double share = count > 0 ? cost.rows / count : 1.0;
+  cost.read += share * (op.split.read.to_double() - op.fused.read.to_double());
+  cost.written += share * (op.split.written.to_double() - op.fused.written.to_double());
+  return cost;
+}
+
 Cost Workload::total() const {
   Cost sum;
-  for (size_t i = 0; i < ops_.size(); ++i) add_cost(ops_[i].spec, declared(ops_[i].spec), static_cast<u128>(uses_[i]), sum);
+  for (size_t i = 0; i < ops_.size(); ++i) add_op(ops_[i], static_cast<u128>(uses_[i]), sum);
   return sum;
 }
 
 ExpectedCost Workload::expected_total() const {
   ExpectedCost sum;
-  for (size_t i = 0; i < ops_.size(); ++i) sum += expected_cost(ops_[i].spec) * static_cast<double>(uses_[i]);
+  for (size_t i = 0; i < ops_.size(); ++i) sum += expected_cost(ops_[i]) * static_cast<double>(uses_[i]);
   return sum;
 }
 
 Cost Workload::total(Part part) const {
   Cost sum;
   for (size_t i = 0; i < ops_.size(); ++i)
-    if (ops_[i].part == part) add_cost(ops_[i].spec, declared(ops_[i].spec), static_cast<u128>(uses_[i]), sum);
+    if (ops_[i].part == part) add_op(ops_[i], static_cast<u128>(uses_[i]), sum);
   return sum;
 }
 
 Cost Workload::total(Pass pass) const {
   Cost sum;
   for (size_t i = 0; i < ops_.size(); ++i)
-    if (ops_[i].pass == pass) add_cost(ops_[i].spec, declared(ops_[i].spec), static_cast<u128>(uses_[i]), sum);
+    if (ops_[i].pass == pass) add_op(ops_[i], static_cast<u128>(uses_[i]), sum);
   return sum;
 }
 
@@ -107,7 +134,7 @@ int WorkloadBuilder::begin_block(std::string label, bool layered) {
 
 OpId WorkloadBuilder::op(std::string leaf, Part part, Pass pass, OpSpec spec, std::vector<Operand> inputs, std::vector<Operand> outputs) {
   if (workload_.blocks_.empty()) throw_internal("an op was added before any block");
-  workload_.ops_.push_back(Op{std::move(leaf), part, pass, std::move(spec), std::move(inputs), std::move(outputs)});
+  workload_.ops_.push_back(Op{std::move(leaf), part, pass, std::move(spec), std::move(inputs), std::move(outputs), {}, {}});
   workload_.block_of_.push_back(static_cast<int>(workload_.blocks_.size() - 1));
   ++workload_.blocks_.back().op_count;
   return OpId(static_cast<int>(workload_.ops_.size() - 1));
@@ -139,6 +166,8 @@ Workload WorkloadBuilder::finish() {
     text.word(op.leaf), text.word(pass_name(op.pass)), text.spec(op.spec);
     for (const auto* operands : {&op.inputs, &op.outputs})
       for (const Operand& operand : *operands) text.number(operand.tensor * 2 + operand.layer_offset);
+    if (op.fused != MovedBytes{} || op.split != MovedBytes{})
+      for (const Bytes& bytes : {op.fused.read, op.fused.written, op.split.read, op.split.written}) text.word(bytes.str());
   }
   for (const Block& block : w.blocks_) text.word(block.label), text.number(block.op_count);
   for (const Step& step : w.program_) text.number(step.block), text.number(step.layer), text.number(step.weights), text.number(step.micro);

@@ -54,6 +54,13 @@ class OpId {
   int index_;
 };
 
+// Bytes moved beside what the cost rule of an op says.
+struct MovedBytes {
+  Bytes read;
+  Bytes written;
+  friend bool operator==(const MovedBytes&, const MovedBytes&) = default;
+};
+
 struct Op {
   std::string leaf;  // "attn/qkv"; a whole path is "layers.07/mod/attn/qkv"
   Part part = Part::kProjection;
@@ -61,7 +68,13 @@ struct Op {
   OpSpec spec;
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
+  MovedBytes fused{};  // less: tensors that a declared fusion keeps out of memory (SPEC_COUNT 8)
+  MovedBytes split{};  // more: what is moved again where this op is taken as several
 };
+
+// Exact cost at the declared size, with what fusions change.
+Cost declared_cost(const Op& op);
+ExpectedCost expected_cost(const Op& op);
 
 struct Block {
   std::string label;  // "dense", "mod", "head"; backward blocks end in "/backward"
@@ -157,6 +170,10 @@ class WorkloadBuilder {
   void step(int block, int layer, int weights, int micro = 0);
 
   void stream(const StreamShape& shape) { workload_.stream_ = shape; }
+
+  // The list so far, and what a fusion changes about one of its ops.
+  const Workload& list() const { return workload_; }
+  Op& at(OpId id) { return workload_.ops_[static_cast<size_t>(id.index())]; }
 
   // Checks that every op names tensors that exist and that every block is used, and seals the list.
   Workload finish();

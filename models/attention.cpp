@@ -21,7 +21,8 @@ Attention BlockEmitter::core_spec(const Stream& stream, std::int64_t heads, std:
   core.past = stream.past;
   core.key_share = stream.key_share;
   core.cached = stream.cached;
-  core.lse = tape_.training();
+  core.fused = tape_.scenario().fusions.attention;
+  core.lse = tape_.training() && core.fused;
   core.act = tape_.act();
   core.kv = tape_.scenario().kv_dtype;
   core.sinks = a.sinks;
@@ -146,19 +147,21 @@ Value BlockEmitter::core(const Attention& spec, const Heads& heads, const Stream
     lse = tape_.activation("attn/core/lse", rows, spec.heads, DType::kF32, false);
     outputs.push_back(lse.at);
   }
+  Value probabilities;
+  if (!spec.fused) {
+    if (spec.pairs >> 46) refuse("the scores of unfused attention are too many to hold", "fusion");
+    const auto pairs = static_cast<std::int64_t>(spec.pairs);
+    probabilities = tape_.activation("attn/core/probabilities", pairs, spec.heads, tape_.act(), false);
+    outputs.push_back(probabilities.at);
+    outputs.push_back(tape_.activation("attn/core/scores", pairs, spec.heads, tape_.act(), false).at);
+  }
   tape_.emit("attn/core", Part::kCore, spec, inputs, outputs);
   if (!o.needs_grad) return o;
-  if (s.recompute == Recompute::kSelective) {
-    tape_.record_recompute([=, this] {
-      const Value again = tape_.activation("recompute/attn/core", rows, o_width, tape_.act(), true);
-      const Value again_lse = tape_.activation("recompute/attn/core/lse", rows, spec.heads, DType::kF32, false);
-      tape_.emit("attn/core", Part::kCore, spec, inputs, {again.at, again_lse.at});
-      tape_.substitute(o, again);
-      tape_.substitute(lse, again_lse);
-    });
-  }
   tape_.record([=, this] {
-    Operands sources = {heads.q.at, stream.positions.at, tape_.saved(o), tape_.saved(lse), tape_.gradient(o)};
+    Operands sources = {heads.q.at, stream.positions.at};
+    if (spec.fused) sources.push_back(tape_.saved(o)), sources.push_back(tape_.saved(lse));
+    if (!spec.fused) sources.push_back(probabilities.at);
+    sources.push_back(tape_.gradient(o));
     Operands targets = {tape_.gradient_target(heads.q, "attn/q/out", rows, heads.q_width).at};
     if (spec.apart) {
       sources.push_back(heads.kv.at);
@@ -169,6 +172,8 @@ Value BlockEmitter::core(const Attention& spec, const Heads& heads, const Stream
       sources.push_back({sinks.tensor, 0});
       if (sinks.gradient >= 0) targets.push_back({sinks.gradient, 0});
     }
+    for (const char* name : {"attn/core/probabilities.d", "attn/core/scores.d"})
+      if (!spec.fused) targets.push_back(tape_.tensor(name, Role::kActivation, Scope::kLayer, static_cast<std::int64_t>(spec.pairs), spec.heads, tape_.act()));
     tape_.emit_backward("attn/core", Part::kCore, AttentionBackward{spec, tape_.accumulate_weights}, sources, targets);
   });
   return o;

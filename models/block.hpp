@@ -83,6 +83,7 @@ class BlockEmitter {
   Value mlp(const Value& x, const Stream& stream);
   Value moe(const Value& x, const Stream& stream);
   Rows assignments(const MoeConfig& moe, const Stream& stream, std::int64_t* capacity) const;
+  double distinct_experts(const MoeConfig& moe, const Stream& stream) const;
 
   // Routing.
   Value routed_block(bool replay, const Operand* into);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "lib/error.hpp"
+#include "models/fusion.hpp"
 #include "models/model_builder.hpp"
 
 namespace fathom {
@@ -19,6 +20,7 @@ void ModelBuilder::run() {
     if (training_) backward();
   }
   if (training_ && scenario_.optimizer) optimizer();
+  repeats_.check();
 }
 
 void ModelBuilder::set_up_stream() {
@@ -87,6 +89,7 @@ ModelBuilder::Kind& ModelBuilder::kind_of(int layer, bool needs_grad, bool accum
     kind.tape.set_prefix(kind.label + "/");
   }
   kind.tape.accumulate_weights = accumulate;
+  if (!repeats_.empty()) kind.tape.repeat(&repeats_);
   kind.forward = out_.begin_block(kind.label, true);
   kind.y = kind.emitter->forward();
   if (scenario_.recompute == Recompute::kFull) kind.tape.forget();
@@ -186,11 +189,21 @@ Workload build(const Network& network, const Scenario& scenario) {
   check(network, scenario);
   Output out;
   ModelBuilder(network, scenario, out).run();
+  apply_fusions(scenario.fusions, out.list());
   return out.list().finish();
 }
 
 ListTotals count_totals(const Network& network, const Scenario& scenario, bool expectations) {
   check(network, scenario);
+  if (needs_list(scenario.fusions)) {
+    const Workload list = build(network, scenario);
+    ListTotals totals;
+    totals.total = list.total();
+    if (expectations) totals.expected = list.expected_total();
+    for (int p = 0; p < kPartCount; ++p) totals.flops_by_part[static_cast<size_t>(p)] = list.total(static_cast<Part>(p)).flops;
+    for (int p = 0; p < 4; ++p) totals.flops_by_pass[static_cast<size_t>(p)] = list.total(static_cast<Pass>(p)).flops;
+    return totals;
+  }
   Output out(expectations);
   ModelBuilder(network, scenario, out).run();
   ListTotals totals = out.totals();

@@ -16,7 +16,7 @@ namespace fathom {
 class ModelBuilder {
  public:
   ModelBuilder(const Network& network, const Scenario& scenario, Output& out)
-      : network_(network), scenario_(scenario), training_(scenario.phase == Phase::kTrain), out_(out), embed_tape_(out, network, scenario), head_tape_(out, network, scenario) {}
+      : network_(network), scenario_(scenario), training_(scenario.phase == Phase::kTrain), out_(out), embed_tape_(out, network, scenario), head_tape_(out, network, scenario), repeats_(scenario) {}
 
   void run();
 
@@ -70,6 +70,7 @@ class ModelBuilder {
   const bool training_;
   Output& out_;
   Tape embed_tape_, head_tape_;
+  RepeatPolicy repeats_;
   Stream stream_;
   TensorId x_ = -1, tokens_ = -1, targets_ = -1, dstream_ = -1;
   Weight table_, head_weight_, head_bias_;

@@ -2,28 +2,15 @@
 //
 //   router h -> E + E0, select k per token, dispatch to rows sorted by expert, grouped products, combine (+ shared experts)
 // Declared rows are all assignments (or all slots under a capacity); no-op picks and dropped tokens are in the expectation.
+#include <algorithm>
 #include <cmath>
 
 #include "lib/error.hpp"
 #include "models/block.hpp"
+#include "models/expert_loads.hpp"
 
 namespace fathom {
 namespace {
-
-// E[min(n, slots)] for n ~ Binomial(trials, p).
-double expected_min(std::int64_t trials, double p, std::int64_t slots) {
-  if (slots >= trials || p <= 0) return static_cast<double>(trials) * p;
-  if (p >= 1) return static_cast<double>(slots);
-  const double n = static_cast<double>(trials);
-  double below = 0, sum = 0;  // P(n < slots), E[n; n < slots]
-  for (std::int64_t j = 0; j < slots; ++j) {
-    const double k = static_cast<double>(j);
-    const double mass = std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) + k * std::log(p) + (n - k) * std::log1p(-p));
-    below += mass;
-    sum += k * mass;
-  }
-  return sum + static_cast<double>(slots) * (1 - below);
-}
 
 // An expectation as a fraction: exact to a part in 2^30.
 Fraction near(double value) {
@@ -39,6 +26,14 @@ Fraction times(const Fraction& a, const Fraction& b) {
 
 }  // namespace
 
+// Expected distinct experts where they are not those of even loads and rows that come with the rows' own probability; else -1.
+double BlockEmitter::distinct_experts(const MoeConfig& e, const Stream& stream) const {
+  const bool even = e.skew == 0 && e.loads.empty();
+  const bool certain = !stream.rows.routed() && e.noop_share.num == 0;
+  if (e.experts == 1 || (even && (!e.capacity || certain))) return -1;
+  return expected_distinct(expert_loads(e), stream.rows.count, stream.rows.probability.value() * (1 - e.noop_share.value()));
+}
+
 Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::int64_t* capacity) const {
   const std::int64_t tokens = stream.rows.count;
   const std::int64_t per_token = std::min(e.picks, e.experts);
@@ -52,8 +47,7 @@ Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::in
     const std::int64_t slots = std::max<std::int64_t>(1, std::min(tokens, make_fraction(e.capacity->num, den).of(tokens * e.picks, e.capacity_rounding)));
     *capacity = slots;
     rows.count = e.experts * slots;
-    const double chance = static_cast<double>(per_token) / static_cast<double>(e.experts) * taken.value();
-    rows.probability = near(expected_min(tokens, chance, slots) / static_cast<double>(slots));
+    rows.probability = near(expected_kept(expert_loads(e), tokens, taken.value(), slots) / static_cast<double>(rows.count));
   } else {
     rows.count = tokens * per_token;
     rows.probability = taken;
@@ -105,6 +99,7 @@ Value BlockEmitter::moe(const Value& x, const Stream& stream) {
   grouped.tokens = tokens;
   grouped.picks = std::min(e.picks, e.experts);
   grouped.capacity = capacity;
+  grouped.expected_experts = distinct_experts(e, stream);
   grouped.offsets = offsets.at;
   const Value out = ffn("moe/gate", "moe/up", "moe/act", "moe/down", sorted, grouped, e.width, true);
 

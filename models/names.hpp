@@ -41,6 +41,8 @@ class Operands {
     for (const Operand& operand : list) push_back(operand);
   }
   void push_back(const Operand& operand) { raw_[size_++] = {operand.tensor, operand.layer_offset}; }
+  int size() const { return size_; }
+  Operand operator[](int i) const { return {raw_[i].tensor, raw_[i].layer_offset}; }
   std::vector<Operand> list() const {
     std::vector<Operand> operands;
     for (int i = 0; i < size_; ++i) operands.push_back({raw_[i].tensor, raw_[i].layer_offset});

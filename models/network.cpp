@@ -52,6 +52,8 @@ class Checker {
     if (n.mtp > 0 && n.block(n.layer_count() - 1).route)
       fail("mtp", "a prediction module copies the last layer, which must not be routed");
     if (n.lora) lora(*n.lora);
+    if (n.weight_dtype && *n.weight_dtype != DType::kF32 && *n.weight_dtype != DType::kBF16 && *n.weight_dtype != DType::kF16 && *n.weight_dtype != DType::kF8 && *n.weight_dtype != DType::kI8)
+      fail("weight_dtype", fmt::format("weights are stored in f32, bf16, f16, f8 or i8, not {}", dtype_name(*n.weight_dtype)));
   }
 
  private:
@@ -140,6 +142,17 @@ class Checker {
       fail("shared_experts", "shared_width and shared_gate need shared_experts");
     share("noop_share", e.noop_share);
     if (e.noops == 0 && e.noop_share.num != 0) fail("noop_share", "needs noops");
+    if (!std::isfinite(e.skew) || e.skew < 0 || e.skew > 16) fail("expert_skew", fmt::format("must be 0 to 16, not {}", e.skew));
+    if (e.skew != 0 && !e.loads.empty()) fail("expert_loads", "excludes expert_skew");
+    if (!e.loads.empty()) {
+      if (static_cast<std::int64_t>(e.loads.size()) != e.experts) fail("expert_loads", fmt::format("has {} loads for {} experts", e.loads.size(), e.experts));
+      std::int64_t some = 0;
+      for (double load : e.loads) {
+        if (!std::isfinite(load) || load < 0 || load > 1e12) fail("expert_loads", fmt::format("must be 0 to 1e12, not {}", load));
+        some += load > 0;
+      }
+      if (some < std::min(e.picks, e.experts)) fail("expert_loads", fmt::format("gives a load to {} experts, but a token picks {}", some, std::min(e.picks, e.experts)));
+    }
     if (e.capacity && (e.capacity->num < 0 || e.capacity->den <= 0)) fail("expert_capacity", "must not be negative");
   }
 
@@ -188,6 +201,7 @@ class Checker {
     if (b.attention) b.attention->window = b.attention->chunk = b.attention->rope_dim = 0;
     if (b.mlp && b.mlp->moe)
       b.mlp->moe->picks = 1, b.mlp->moe->noop_share = {0, 1}, b.mlp->moe->capacity.reset(),
+      b.mlp->moe->skew = 0, b.mlp->moe->loads.clear(),
       b.mlp->moe->capacity_rounding = Rounding::kFloor;
     if (b.route) {
       Route shape;

@@ -61,6 +61,9 @@ struct MoeConfig {
   Fraction noop_share{0, 1};           // share of assignments that go to no-ops (analytic expectation)
   std::optional<Fraction> capacity{};  // capacity factor: expert slots = round(cf * T * k / E); absent: dropless
   Rounding capacity_rounding = Rounding::kFloor;
+  // How unevenly tokens choose, in expectation (a run routes as its router says). At most one of the two; neither: evenly.
+  double skew = 0;                     // Zipf: the load of the expert of rank r is proportional to r^-skew
+  std::vector<double> loads{};         // relative load of every expert
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };
 
@@ -148,6 +151,7 @@ struct Network {
   std::int64_t mtp = 0;           // multi-token prediction modules that are counted (0: not asked for)
   std::optional<Lora> lora;
   bool freeze_embedding = false;
+  std::optional<DType> weight_dtype;  // stored type of the matrices inside the layers, routers apart; absent: that of the run
   std::vector<std::string> notes; // ignored keys and defaults used on import
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }

@@ -26,6 +26,9 @@ std::string text(const std::string& value) {
 std::string text(const Fraction& value) {
   return value.str();
 }
+std::string text(DType value) {
+  return std::string(dtype_name(value));
+}
 std::string text(Rounding value) {
   return std::string(rounding_name(value));
 }
@@ -153,6 +156,9 @@ void read_into(std::string& member, const IniValue& value) {
 void read_into(Fraction& member, const IniValue& value) {
   member = value.fraction();
 }
+void read_into(DType& member, const IniValue& value) {
+  member = value.parse(parse_dtype);
+}
 void read_into(Rounding& member, const IniValue& value) {
   member = value.parse(parse_rounding);
 }
@@ -174,6 +180,9 @@ const char* values_of(const std::string&) {
 }
 const char* values_of(const Fraction&) {
   return "fraction";
+}
+const char* values_of(DType) {
+  return "f32, bf16, f16, f8, i8";
 }
 const char* values_of(Rounding) {
   return "floor, half-up, ceil";
@@ -233,6 +242,8 @@ const std::vector<KeyRow<Network>>& network_rows() {
       value_row<T, &T::tied>("tied", "yes", "the head uses the token table"),
       value_row<T, &T::head_bias>("head_bias", "no", "the head has a bias"),
       value_row<T, &T::freeze_embedding>("freeze_embedding", "no", "the token table is not trained"),
+      value_row<T, &T::weight_dtype>("weight_dtype", "none (the run's type)",
+                                     "stored type of the matrices inside the layers, routers apart"),
       value_row<T, &T::mtp>("mtp", "0", "multi-token prediction modules that are counted"),
   };
   return rows;
@@ -326,6 +337,16 @@ const std::vector<KeyRow<BlockDraft>>& moe_rows() {
       value_row<T, &T::moe, &E::capacity>("expert_capacity", "none (dropless)",
                                           "capacity factor cf: slots per expert = round(cf T k / E)"),
       value_row<T, &T::moe, &E::capacity_rounding>("expert_rounding", "floor", "rounding of the slots per expert"),
+      value_row<T, &T::moe, &E::skew>("expert_skew", "0 (even)",
+                                      "uneven loads in expectation: the expert of rank r gets a share ~ r^-skew"),
+      {"expert_loads", "list of numbers, none", "none (even)", "uneven loads in expectation: relative load of every expert",
+       [](T& t, const IniValue& v) {
+         auto& loads = reach<&T::moe, &E::loads>(t);
+         loads.clear();
+         if (v.text() == "none") return;
+         for (const IniValue& element : v.list()) loads.push_back(element.real());
+       },
+       [](const T& t) { return t.moe ? fmt::format("{}", fmt::join(t.moe->loads, ", ")) : std::string(); }},
   };
   return rows;
 }

@@ -15,8 +15,19 @@ namespace fathom {
 
 enum class Phase : std::uint8_t { kTrain, kPrefill, kDecode, kGenerate };
 enum class LogitsKind : std::uint8_t { kAll, kLast, kNone };
-enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull, kNamed };
 enum class MlaStrategy : std::uint8_t { kNaive, kAbsorbed, kDecompress };
+
+// Between which ops nothing passes through memory (SPEC_COUNT 8). The default is what the op list and the kernels do; the rest changes
+// bytes and memory only, and is counted, not executed.
+struct Fusions {
+  bool qkv = true;        // q, k and v are one product: their input is read once
+  bool attention = true;  // scores and probabilities stay inside the kernel
+  bool gate_up = false;   // gate, up and their product: one read of the input, and gate and up stay inside
+  bool norm = false;      // a norm is the head of the products that read it
+  bool residual = false;  // a residual sum is the tail of the product that it adds
+  friend bool operator==(const Fusions&, const Fusions&) = default;
+};
 
 struct Scenario {
   Phase phase = Phase::kPrefill;
@@ -32,12 +43,15 @@ struct Scenario {
   std::optional<RoutingRule> routing;     // default: top-k in train and prefill, threshold in decode and generate
   std::optional<Fraction> participation;  // decode and threshold prefill: p; default: the declared capacity
   Recompute recompute = Recompute::kNone;
+  std::vector<std::string> recompute_ops{};  // kNamed: op names ("attn/core"), their first parts ("mlp") or kinds ("activation")
   MlaStrategy mla = MlaStrategy::kNaive;
   bool full_mask = false;               // count the whole square instead of the causal triangle
   std::int64_t kv_page = 1;             // cache rows per page
   std::int64_t grad_accumulation = 1;   // micro-steps per optimizer step
   bool optimizer = true;                // train: include gradient clipping and AdamW
   bool write_cache = true;              // prefill: append keys and values to the cache
+  std::optional<DType> weight_dtype{};  // of the matrices inside the layers, routers apart; absent: the network's, else dtype
+  Fusions fusions{};
 
   RoutingRule rule() const;
   friend bool operator==(const Scenario&, const Scenario&) = default;
@@ -50,7 +64,14 @@ LogitsKind parse_logits(std::string_view text);
 std::string_view routing_name(RoutingRule rule);
 RoutingRule parse_routing(std::string_view text);
 std::string_view recompute_name(Recompute recompute);
-Recompute parse_recompute(std::string_view text);
+// "none", "selective", "full", or op names joined by ',' or '+' (kNamed): sets recompute and recompute_ops.
+void parse_recompute(std::string_view text, Scenario& scenario);
+// What parse_recompute reads.
+std::string recompute_text(const Scenario& scenario);
+
+// "all", "none", or names of groups joined by ',' or '+': qkv, attention, gate-up, norm, residual.
+Fusions parse_fusions(std::string_view text);
+std::string fusions_text(const Fusions& fusions);
 
 std::string_view mla_name(MlaStrategy mla);
 MlaStrategy parse_mla(std::string_view text);

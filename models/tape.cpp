@@ -6,10 +6,10 @@
 
 namespace fathom {
 
-Weight Tape::weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable) {
+Weight Tape::weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable, DType type) {
   const bool trained = training() && trainable;
   if (out_.counting()) {
-    const TensorId id = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, act());
+    const TensorId id = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, type);
     if (trained && pass_ != Pass::kRecompute) trained_ = checked_add(trained_, product(rows, cols));
     return {id, trained ? id : -1};
   }
@@ -20,7 +20,7 @@ Weight Tape::weight(const Name& name, std::int64_t rows, std::int64_t cols, bool
   if (const auto shared = pool_ ? pool_->find(key) : WeightPool::iterator{}; pool_ && shared != pool_->end()) {
     weight = shared->second;
   } else {
-    weight.tensor = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, act());
+    weight.tensor = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, type);
     if (trained) weight.gradient = out_.tensor(prefix_, name + ".grad", Role::kGradient, weight_scope_, rows, cols, scenario_.grad_dtype);
     if (pool_) pool_->emplace(key, weight);
   }
@@ -45,12 +45,46 @@ Value Tape::index(const Name& name, std::int64_t rows) {
 void Tape::play_backward(const Value& result, Operand seed) {
   gradients_.clear();
   substitutes_.clear();
-  const Pass before = pass_;
-  pass_ = Pass::kRecompute;
-  for (const auto& emission : recomputations_) emission();
-  pass_ = before;
+  repeats_.start();
+  playing_ = true;
   gradients_.set(result.at, seed);
   for (auto closure = closures_.rbegin(); closure != closures_.rend(); ++closure) (*closure)();
+  playing_ = false;
+}
+
+Operands Tape::repeated(const Operands& inputs) {
+  Operands result;
+  for (int i = 0; i < inputs.size(); ++i) result.push_back(repeated(inputs[i]));
+  return result;
+}
+
+Operand Tape::repeated(const Operand& at) {
+  if (const Operand* again = substitutes_.find(at)) return *again;
+  // Every op that wrote the tensor, in order: the one that made it and those that worked on it in place.
+  for (Repeat* each : repeats_.writers(at)) {
+    if (each->done) continue;
+    each->done = true;
+    const Operands inputs = repeated(each->inputs);
+    Operands outputs;
+    for (int i = 0; i < each->outputs.size(); ++i) {
+      const Operand& output = each->outputs[i];
+      if (!substitutes_.find(output)) {
+        TensorId made = 0;
+        if (out_.counting()) {
+          made = out_.tensor(prefix_, "", Role::kActivation, Scope::kLayer, 0, 0, act());
+        } else {
+          const Tensor tensor = out_.at(output.tensor);
+          const bool own = tensor.name.starts_with(prefix_);
+          made = out_.list().tensor(prefix_ + "recompute/" + (own ? tensor.name.substr(prefix_.size()) : tensor.name), tensor.role, tensor.scope, tensor.rows, tensor.cols, tensor.dtype);
+        }
+        substitutes_.set(output, {made, 0});
+      }
+      outputs.push_back(*substitutes_.find(output));
+    }
+    each->emit(inputs, outputs);
+  }
+  const Operand* again = substitutes_.find(at);
+  return again ? *again : at;
 }
 
 Operand Tape::saved(const Value& value) const {
@@ -159,7 +193,10 @@ Value Tape::norm_in_place(const Name& leaf, const Value& x, Rows rows, const InP
 Value Tape::linear(const Name& leaf, const Value& x, const Linear& spec) {
   const bool grouped = spec.experts > 1;
   const bool trainable = spec.adapter || (base_trainable() && !spec.frozen);
-  const Weight w = spec.given ? *spec.given : weight(leaf + "/weight", spec.experts * spec.batch * spec.in, spec.out, trainable);
+  // Routers, adapters and the head stay in the compute type where the other matrices are stored narrower.
+  const bool matrix = !spec.given && !spec.adapter && spec.part != Part::kRouter && spec.part != Part::kAdapter;
+  const DType stored = matrix ? matrix_type() : act();
+  const Weight w = spec.given ? *spec.given : weight(leaf + "/weight", spec.experts * spec.batch * spec.in, spec.out, trainable, stored);
   const Weight b = spec.given_bias ? *spec.given_bias : spec.bias ? weight(leaf + "/bias", spec.experts, spec.batch * spec.out, trainable) : Weight{};
   const std::int64_t in_width = spec.in_stride ? spec.in_stride : spec.batch * spec.in;
   Value y = spec.into ? *spec.into : activation(leaf, spec.rows.count, spec.batch * spec.out, spec.result, false);
@@ -175,8 +212,9 @@ Value Tape::linear(const Name& leaf, const Value& x, const Linear& spec) {
   gemm.tokens = spec.tokens;
   gemm.picks = spec.picks;
   gemm.capacity = spec.capacity;
+  gemm.expected_experts = spec.expected_experts;
   gemm.act = act();
-  gemm.weight = act();
+  gemm.weight = stored;
   gemm.result = spec.result;
   gemm.batch = spec.batch;
   gemm.batch_stride = spec.batch_stride;

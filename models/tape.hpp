@@ -16,6 +16,7 @@
 #include "models/names.hpp"
 #include "models/network.hpp"
 #include "models/output.hpp"
+#include "models/repeats.hpp"
 #include "models/scenario.hpp"
 
 namespace fathom {
@@ -43,7 +44,13 @@ class Tape {
   DType act() const { return scenario_.dtype; }
 
   // Weights are memoised by name within one block kind, so that forward, recomputation and backward name the same tensor.
-  Weight weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable);
+  Weight weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable) { return weight(name, rows, cols, trainable, act()); }
+  Weight weight(const Name& name, std::int64_t rows, std::int64_t cols, bool trainable, DType type);
+  // Stored type of the matrices inside the layers: training keeps them in the compute type.
+  DType matrix_type() const {
+    if (training()) return act();
+    return scenario_.weight_dtype ? *scenario_.weight_dtype : network_.weight_dtype.value_or(act());
+  }
   const std::vector<Weight>& weights() const { return weights_; }
   u128 trained_parameters() const { return trained_; }
   void set_weight_scope(Scope scope) { weight_scope_ = scope; }
@@ -56,10 +63,14 @@ class Tape {
   template <class Spec>
   void emit(const Name& leaf, Part part, const Spec& spec, const Operands& inputs, const Operands& outputs) {
     out_.op(leaf, part_of(part), pass_, spec, inputs, outputs);
+    if (repeats_.active()) repeats_.note(leaf, spec, inputs, outputs, [=, this](const Operands& from, const Operands& to) { out_.op(leaf, part_of(part), Pass::kRecompute, spec, from, to); });
   }
   template <class Spec>
   void emit_backward(const Name& leaf, Part part, const Spec& spec, const Operands& inputs, const Operands& outputs) {
-    out_.op(leaf, part_of(part), Pass::kBackward, spec, inputs, outputs);
+    if (playing_ && repeats_.active())
+      out_.op(leaf, part_of(part), Pass::kBackward, spec, repeated(inputs), outputs);
+    else
+      out_.op(leaf, part_of(part), Pass::kBackward, spec, inputs, outputs);
   }
 
   // Recording of backward closures.
@@ -67,17 +78,14 @@ class Tape {
   void record(Backward&& backward) {
     if (training()) closures_.push_back(std::forward<Backward>(backward));
   }
-  // Selective recomputation: emitted at the head of the backward block; substitute() makes later closures read the repeated tensor.
-  template <class Emission>
-  void record_recompute(Emission&& emission) {
-    if (training()) recomputations_.push_back(std::forward<Emission>(emission));
-  }
+  // Recomputation of named ops: their outputs are not kept but formed again when the backward pass first reads them (models/repeats.hpp).
+  void repeat(RepeatPolicy* policy) { repeats_.follow(policy); }
   void substitute(const Value& value, const Value& again) { substitutes_.set(value.at, again.at); }
   Operand saved(const Value& value) const;
 
   // Runs the closures, last first, on a fresh set of gradients: `seed` is the gradient of `result`. Can be played again for another variant.
   void play_backward(const Value& result, Operand seed);
-  void forget() { closures_.clear(), recomputations_.clear(); }
+  void forget() { closures_.clear(); }
   // What was recorded since a mark: recomputation records it again without emitting the ops (a router's scores are replayed).
   size_t mark() const { return closures_.size(); }
   std::vector<std::function<void()>> recorded_since(size_t mark) const {
@@ -136,6 +144,7 @@ class Tape {
     std::int64_t tokens = 0;
     std::int64_t picks = 0;
     std::int64_t capacity = 0;
+    double expected_experts = -1;   // grouped, as in Gemm
     Operand offsets = {};           // grouped only
     std::int64_t in_stride = 0;     // as in Gemm
     std::int64_t batch = 1;
@@ -175,6 +184,10 @@ class Tape {
     std::vector<std::pair<Operand, Operand>> items_;
   };
 
+  // The operands of a backward op: where one names an output that is not kept, the op that makes it comes first and its new output stands in.
+  Operands repeated(const Operands& inputs);
+  Operand repeated(const Operand& at);
+
   Part part_of(Part part) const { return part_ ? *part_ : part; }
 
   Output& out_;
@@ -185,7 +198,8 @@ class Tape {
   std::optional<Part> part_;
   Scope weight_scope_ = Scope::kWeights;
   std::vector<std::function<void()>> closures_;
-  std::vector<std::function<void()>> recomputations_;
+  Repeats repeats_;
+  bool playing_ = false;
   OperandMap substitutes_;
   std::map<std::string, Weight> by_name_;
   std::shared_ptr<WeightPool> pool_;

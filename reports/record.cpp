@@ -1,10 +1,13 @@
 #include "reports/record.hpp"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
 #include "reports/csv.hpp"
+#include "reports/format.hpp"
 
 namespace fathom {
 namespace {
@@ -248,7 +251,23 @@ Record read_record(std::string_view text, const std::string& file) {
   return record;
 }
 
+void refuse_mixed_counts(const std::vector<const Record*>& records, const std::vector<std::string>& files) {
+  std::string first, first_file;
+  for (std::size_t i = 0; i < records.size(); ++i)
+    for (const Result& result : records[i]->results) {
+      const Cell* mask = result.scenario.find("mask");
+      const std::string rule = (result.convention.empty() ? "exact" : result.convention) + (mask ? fmt::format(" with a {} mask", exact_text(*mask)) : "");
+      if (first.empty()) first = rule, first_file = files[i];
+      if (rule != first)
+        throw_input(fmt::format("FLOPs of {} are counted by '{}', those of {} by '{}'", first_file, first, files[i] == first_file ? "the same file" : files[i], rule), {},
+                    "one report has one convention: count again with one --convention (and one mask)");
+    }
+}
+
 Record join_records(std::vector<Record> records, const std::vector<std::string>& files) {
+  std::vector<const Record*> all_records;
+  for (const Record& record : records) all_records.push_back(&record);
+  refuse_mixed_counts(all_records, files);
   if (records.size() == 1) return std::move(records[0]);
   Record all;
   all.command = "report";

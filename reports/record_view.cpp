@@ -44,7 +44,7 @@ std::vector<std::string> all_keys(const std::vector<Figures>& rows) {
   return keys;
 }
 
-const std::vector<std::string> kIdentity = {"model", "record", "phase", "batch", "seq", "context", "dtype", "threads", "backend", "routing", "machine"};
+const std::vector<std::string> kIdentity = {"model", "record", "phase", "batch", "seq", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "threads", "backend", "routing", "machine"};
 
 // The identifying columns that tell rows apart; what all rows share is said once, in the paragraph of what was asked.
 std::vector<std::string> varying(const std::vector<Figures>& rows) {
@@ -74,7 +74,7 @@ void add_asked(Document& document, const Record& record) {
     scenarios.push_back(std::move(row));
   }
   std::string text;
-  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "context", "dtype", "logits", "routing", "recompute", "threads", "backend", "machine", "convention"}) {
+  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "expert_loads", "logits", "routing", "recompute", "threads", "backend", "machine", "convention"}) {
     std::vector<std::string> values;
     for (const Figures& row : scenarios)
       if (const Cell* cell = row.find(key))
@@ -115,7 +115,7 @@ const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "pr
                                             "served_tokens_per_s", "served_s", "served_p99_s", "normalised_s", "spread", "noise", "samples",
                                             "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "participation", "tokens_per_s", "predicted_tokens_per_s",
                                             "achieved_flops_per_s", "peak_fraction", "mfu"};
-const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read",
+const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_read_expected",
                                              "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes"};
 
 // What counters and tracing say, beside what the counts need.

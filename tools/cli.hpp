@@ -24,6 +24,8 @@ struct ModelFlags {
   std::string rounding;
   std::string gate;
   std::optional<std::int64_t> mtp;
+  std::optional<double> expert_skew;
+  std::string expert_loads;  // numbers joined by commas
   bool strict = false;
 };
 
@@ -34,6 +36,8 @@ struct ScenarioFlags {
   std::string kv_page, grad_accumulation;
   bool full_mask = false;
   bool no_optimizer = false;
+  bool counts = false;                // the command counts and runs nothing: --weight-dtype and --fusion are its flags
+  std::string weight_dtype, fusion;
 };
 
 // One network in one scenario.
@@ -45,6 +49,8 @@ struct Configuration {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags);
+// Flags of what is counted but run by no backend.
+void add_counted_flags(CLI::App& app, ScenarioFlags& flags);
 
 // Every model in every combination of the scenario's lists, in the order written. `gpu` decides the default data type.
 // Throws Error(kInput) as the parts do; warnings (a length past a learned position table) go to `notes`.
@@ -54,6 +60,7 @@ std::vector<Configuration> expand(const ModelFlags& models, const ScenarioFlags&
 // empty, runs backwards, or holds more than a million values.
 std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag);
 Fraction parse_fraction_flag(const std::string& text, std::string_view flag);
+DType parse_weight_dtype(const std::string& text);
 Gate parse_gate(const std::string& text);
 std::vector<std::string> split(const std::string& text, char at);
 

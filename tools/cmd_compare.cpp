@@ -127,6 +127,7 @@ int compare_saved(const CompareArgs& flags) {
   const std::vector<Condition> conditions = parse_conditions(flags.fail_on, true);
   check_output_flags(flags.output);
   const Record before = read_record(load_file(files[0]), files[0]), after = read_record(load_file(files[1]), files[1]);
+  refuse_mixed_counts({&before, &after}, files);
   const RecordDifference difference = compare_records(before, after);
   emit_document(view_difference(difference, files[0], files[1], flags.output.ops), flags.output);
   return fail_code(met(conditions, difference), 0);
@@ -171,6 +172,7 @@ int run_timed(const CompareArgs& flags, Command command) {
       timed[i].twin = static_cast<int>(asked + twins.size());
       Configuration twin = timed[i].configuration;
       twin.network = dense_twin(twin.network);
+      twin.scenario = for_dense_twin(twin.network, twin.scenario);
       twins.push_back(std::move(twin));
     }
     for (Timed& twin : make_timed(twins)) timed.push_back(std::move(twin));

@@ -38,7 +38,8 @@ int run_count(const CountArgs& flags) {
     Result result = counted_result(c.label, c.network, c.scenario, *workloads[i]);
     if (c.network.has_routes()) {
       const int twin = find_twin(keys, i);
-      const double dense = comparable_flops(twin >= 0 ? *workloads[static_cast<size_t>(twin)] : build(dense_twin(c.network), c.scenario));
+      const Network plain = dense_twin(c.network);
+      const double dense = comparable_flops(twin >= 0 ? *workloads[static_cast<size_t>(twin)] : build(plain, for_dense_twin(plain, c.scenario)));
       result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(*workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
     }
     apply_convention(flags.convention, c.network, c.scenario, result);
@@ -54,6 +55,7 @@ void add_count(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("count", "parameters, FLOPs, bytes, memory; per part and per op, and against the dense twin");
   add_model_flags(*command, flags->model);
   add_scenario_flags(*command, flags->scenario);
+  add_counted_flags(*command, flags->scenario);
   add_convention_flag(*command, flags->convention);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom count gpt2-124m --seq 1024 --logits all\n  fathom count llama-3-8b --mod-every 2 --capacity 1/8 --phase train --ops");

@@ -1,6 +1,7 @@
 // fathom explain: formula and inputs of an op kind, a column, or an op of a model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "lib/error.hpp"
@@ -12,6 +13,7 @@
 #include "tools/cli.hpp"
 #include "tools/gpu_table.hpp"
 #include "tools/convention.hpp"
+#include "tools/explain_topics.hpp"
 
 namespace fathom {
 namespace {
@@ -42,13 +44,14 @@ bool explain_op_into(Document& document, const Workload& workload, const std::st
   for (size_t i = 0; i < workload.ops().size(); ++i) {
     const Op& op = workload.ops()[i];
     const std::string path = workload.path(static_cast<int>(i));
-    if (path != topic && op.leaf != topic && path.find("/" + topic) == std::string::npos) continue;
+    const bool named = path == topic || op.leaf == topic || path.find("/" + topic) != std::string::npos;
+    if (!named && kind_name(op.spec) != topic && part_name(op.part) != topic) continue;
     found = true;
     const KindExplanation& kind = explain_kind(kind_name(op.spec));
     if (document.title.empty()) document.title = fmt::format("{} in {}", topic, model);
     document.heading(path);
     document.paragraph(std::string(kind.what));
-    const Cost cost = declared_cost(op.spec);
+    const Cost cost = declared_cost(op);
     KeyValues list;
     list.add_text("kind", std::string(kind.kind));
     list.add_text("FLOP", std::string(kind.flops));
@@ -85,12 +88,37 @@ int run_explain(const ExplainArgs& flags) {
   if (!flags.model.models.empty()) {
     std::vector<RecordNote> notes;
     const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, notes);
-    const Workload workload = build(configurations.front().network, configurations.front().scenario);
-    if (!explain_op_into(document, workload, flags.topic, configurations.front().label)) {
-      std::vector<std::string> names;
-      for (const Op& op : workload.ops()) names.push_back(op.leaf);
-      throw_input(fmt::format("'{}' is no op of {}", flags.topic, configurations.front().label), {"", 0, "explain"}, name_hint(flags.topic, names));
+    const Configuration& first = configurations.front();
+    if (flags.topic == "total") {
+      explain_total_into(document, first);
+      return emit_document(document, flags.output);
     }
+    // A column of counts, unless the model has an op or kind of that name.
+    const Column* column = find_column(flags.topic);
+    if (column && first.scenario.phase == Phase::kGenerate) {
+      explain_column_into(document, *column, first);
+      return emit_document(document, flags.output);
+    }
+    const Workload workload = build(first.network, first.scenario);
+    if (column && !explain_op_into(document, workload, flags.topic, first.label)) {
+      explain_column_into(document, *column, first);
+      return emit_document(document, flags.output);
+    }
+    const auto& kinds = kind_explanations();
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const KindExplanation& each) { return each.kind == flags.topic; });
+    const bool named = !column && explain_op_into(document, workload, flags.topic, first.label);
+    if (!column && !named && kind != kinds.end()) {
+      explain_kind_into(document, *kind);
+      document.skipped(fmt::format("{} has no such op in {}", first.label, phase_name(first.scenario.phase)));
+      return emit_document(document, flags.output);
+    }
+    if (!column && !named) {
+      std::vector<std::string> names = {"total"};
+      for (const Op& op : workload.ops()) names.push_back(op.leaf);
+      throw_input(fmt::format("'{}' is no op or column of {}", flags.topic, first.label), {"", 0, "explain"}, name_hint(flags.topic, names));
+    }
+  } else if (flags.topic == "total") {
+    explain_total_into(document);
   } else if (flags.topic == "ini") {
     document.title = "INI keys of network files";
     ReportTable table("ini", "");
@@ -112,16 +140,14 @@ int run_explain(const ExplainArgs& flags) {
       }
     }
     for (const Column& column : all_columns()) names.emplace_back(column.key);
+    for (const char* topic : {"total", "convention", "ini"}) names.emplace_back(topic);
     const Column* column = found ? nullptr : find_column(flags.topic);
-    if (!found && !column && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
+    const bool listed = !found && !column && explain_name_into(document, flags.topic);
+    if (!found && !column && !listed && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
     if (column) {
-      document.title = std::string(column->key);
-      document.paragraph(std::string(column->meaning));
-      KeyValues list;
-      list.add_text("unit in files", base_unit(*column));
-      if (!column->formula.empty()) list.add_text("formula", std::string(column->formula));
-      list.add_text("where", std::string(column->where));
-      document.add(std::move(list));
+      explain_column_into(document, *column);
+    } else if (listed) {
+      found = true;
     } else if (!found) {
       throw_input(fmt::format("nothing is called '{}'", flags.topic), {"", 0, "explain"}, name_hint(flags.topic, names));
     }
@@ -133,13 +159,14 @@ int run_explain(const ExplainArgs& flags) {
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainArgs>();
-  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, a column, a convention, or the INI keys");
-  command->add_option("TOPIC", flags->topic, "op kind, column, 'ini', 'convention' [NAME [MODEL]], or with MODEL an op such as mlp/up")->required();
+  CLI::App* command = app.add_subcommand("explain", "formula, inputs, result and source of an op, column, total or convention; INI keys");
+  command->add_option("TOPIC", flags->topic, "op kind, column, 'total', 'ini', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);
   command->add_option("--on", flags->on, "GPU for `explain gemm MxNxK` and `explain attention_decode BxLxHxKxD` [h200]")->type_name("MACHINE")->group("Machine");
   command->add_flag("--sustained", flags->sustained, "`explain gemm`: at sustained clocks")->group("Machine");
   add_scenario_flags(*command, flags->scenario);
+  add_counted_flags(*command, flags->scenario);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096\n  fathom explain convention palm llama-3-8b");
   command->callback([flags, &exit_code] { exit_code = run_explain(*flags); });

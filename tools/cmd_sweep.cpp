@@ -119,7 +119,11 @@ int run(const SweepArgs& flags) {
   const bool gpu = machine && machine->kind == MachineKind::kGpu;
   if (kind == SweepKind::kCompare && gpu && flags.timed.backend != "cuda")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
-  const SweepSpace space(flags.model, flags.scenario, gpu);
+  if (kind != SweepKind::kCount && (!flags.scenario.weight_dtype.empty() || !flags.scenario.fusion.empty()))
+    throw Error(ErrorKind::kUsage, "--weight-dtype and --fusion are counted, not predicted or run", {}, "leave --do out");
+  ScenarioFlags scenario = flags.scenario;
+  scenario.counts = kind == SweepKind::kCount;
+  const SweepSpace space(flags.model, scenario, gpu);
   std::vector<Objective> objectives, by;
   if (!flags.pareto.empty()) objectives = parse_objectives(flags.pareto, kind);
   if (!flags.sort.empty()) by = parse_objectives(flags.sort, kind);
@@ -201,6 +205,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--rounding", flags->model.rounding, "of capacity x tokens: floor, half-up, ceil; a list [floor]")->type_name("MODE")->group("MoD twin");
   command->add_option("--gate", flags->model.gate, "raw, sigmoid or none; a list [raw]")->type_name("G")->group("MoD twin");
   add_scenario_flags(*command, flags->scenario);
+  add_counted_flags(*command, flags->scenario);
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);

@@ -23,15 +23,37 @@ std::int64_t parse_integer(std::string_view text, std::string_view flag) {
   return value;
 }
 
+// Uneven expert loads, in every layer that has experts.
+void set_loads(Network& network, const ModelFlags& flags) {
+  if (flags.expert_skew && !flags.expert_loads.empty()) throw Error(ErrorKind::kUsage, "--expert-skew and --expert-loads exclude each other");
+  std::vector<double> loads;
+  if (!flags.expert_loads.empty()) {
+    for (const std::string& word : split(flags.expert_loads, ',')) {
+      double load = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), load);
+      if (error != std::errc() || end != word.data() + word.size())
+        throw Error(ErrorKind::kUsage, fmt::format("--expert-loads: '{}' is not a number", word.substr(0, 60)), {}, "write one relative load per expert: 4,2,1,1");
+      loads.push_back(load);
+    }
+  }
+  bool any = false;
+  for (BlockConfig& kind : network.kinds) {
+    if (!kind.mlp || !kind.mlp->moe) continue;
+    any = true;
+    kind.mlp->moe->skew = flags.expert_skew.value_or(0);
+    kind.mlp->moe->loads = loads;
+  }
+  if (!any) throw_input(fmt::format("{} has no experts", network.name), {"", 0, flags.expert_skew ? "--expert-skew" : "--expert-loads"});
+}
+
 // The model as written, with the twin flags applied.
 Network resolve(const std::string& model, const ModelFlags& flags) {
   HfOptions options;
   options.strict = flags.strict;
   Network network = load_network(model, options);
-  if (flags.mtp) {
-    network.mtp = *flags.mtp;
-    validate(network);
-  }
+  if (flags.mtp) network.mtp = *flags.mtp;
+  if (flags.expert_skew || !flags.expert_loads.empty()) set_loads(network, flags);
+  if (flags.mtp || flags.expert_skew || !flags.expert_loads.empty()) validate(network);
   const bool twin = flags.mod_every || !flags.capacity.empty() || flags.slots;
   if (!twin) {
     if (!flags.rounding.empty() || !flags.gate.empty())
@@ -78,6 +100,12 @@ Fraction parse_fraction_flag(const std::string& text, std::string_view flag) {
   }
 }
 
+DType parse_weight_dtype(const std::string& text) {
+  const DType type = parse_dtype(text);
+  if (type == DType::kI32 || type == DType::kF64) throw_input(fmt::format("weights are stored in f32, bf16, f16, f8 or i8, not {}", text), {"", 0, "--weight-dtype"});
+  return type;
+}
+
 Gate parse_gate(const std::string& text) {
   if (text.empty() || text == "raw") return Gate{GateKind::kRaw, 1.0, 0.0};
   if (text == "sigmoid") return Gate{GateKind::kSigmoid, 1.0, 0.0};
@@ -119,6 +147,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--rounding", flags.rounding, "of capacity x tokens: floor, half-up, ceil [floor]")->type_name("MODE")->group("MoD twin");
   app.add_option("--gate", flags.gate, "raw, sigmoid or none [raw]")->type_name("G")->group("MoD twin");
   app.add_option("--mtp", flags.mtp, "multi-token prediction modules that are counted [the model's; config.json: 0]")->type_name("N")->group("More");
+  app.add_option("--expert-skew", flags.expert_skew, "uneven expert loads in expectation: share of the expert of rank r ~ r^-S [the model's]")->type_name("S")->group("More");
+  app.add_option("--expert-loads", flags.expert_loads, "the same by numbers: relative load of every expert, such as 4,2,1,1 [the model's]")->type_name("LIST")->group("More");
   app.add_flag("--strict", flags.strict, "config.json: an unknown key is an error")->group("More");
 }
 
@@ -135,7 +165,7 @@ void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   app.add_option("--logits", flags.logits, "all, last or none [train: all; else last]")->type_name("L")->group(group);
   app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->type_name("R")->group(group);
   app.add_option("--participation", flags.participation, "threshold routing: share of tokens that take a routed block [capacity]")->type_name("F")->group(group);
-  app.add_option("--recompute", flags.recompute, "train: none, selective or full [none]")->type_name("R")->group(group);
+  app.add_option("--recompute", flags.recompute, "train: none, selective, full, or op names: attn/core,mlp/act [none]")->type_name("R")->group(group);
   app.add_option("--mla", flags.mla, "latent attention: naive, absorbed or decompress [naive]")->type_name("M")->group("More");
   app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->type_name("T")->group("More");
   app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->type_name("T")->group("More");
@@ -143,6 +173,14 @@ void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   app.add_option("--grad-accumulation", flags.grad_accumulation, "micro-steps per optimizer step [1]")->type_name("N")->group("More");
   app.add_flag("--full-mask", flags.full_mask, "count the whole attention square")->group("More");
   app.add_flag("--no-optimizer", flags.no_optimizer, "train: leave the optimizer out")->group("More");
+}
+
+void add_counted_flags(CLI::App& app, ScenarioFlags& flags) {
+  flags.counts = true;
+  app.add_option("--weight-dtype", flags.weight_dtype, "stored type of the matrices inside the layers: f8, i8, bf16 ... [the model's, else dtype]")->type_name("T")->group("More");
+  app.add_option("--fusion", flags.fusion, "what passes no intermediate tensor through memory: all, none, or of qkv,attention,gate-up,norm,residual [qkv,attention]")
+      ->type_name("LIST")
+      ->group("More");
 }
 
 std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioFlags& flags, bool gpu, std::vector<RecordNote>& notes) {
@@ -162,7 +200,15 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       if (!flags.routing.empty()) base.routing = parse_routing(flags.routing);
       if (!flags.participation.empty()) base.participation = parse_fraction_flag(flags.participation, "--participation");
       if (!flags.mla.empty()) base.mla = parse_mla(flags.mla);
-      if (!flags.recompute.empty()) base.recompute = parse_recompute(flags.recompute);
+      if (!flags.recompute.empty()) parse_recompute(flags.recompute, base);
+      if (base.recompute == Recompute::kNamed && std::find(phases.begin(), phases.end(), "train") == phases.end())
+        throw_input("names of ops to recompute are those of a training step", {"", 0, "--recompute"}, "add --phase train, or write none, selective or full");
+      if (!flags.weight_dtype.empty()) base.weight_dtype = parse_weight_dtype(flags.weight_dtype);
+      if (!flags.fusion.empty()) base.fusions = parse_fusions(flags.fusion);
+      if (!flags.counts && network.weight_dtype && base.phase != Phase::kTrain) {
+        base.weight_dtype = base.dtype;
+        notes.push_back({Note::Severity::kNote, fmt::format("{}: weights are taken in {}; fathom count counts them as stored", network.name, dtype_name(base.dtype))});
+      }
       base.full_mask = flags.full_mask;
       base.optimizer = !flags.no_optimizer;
       const std::int64_t default_length = network.max_length > 0 ? std::min<std::int64_t>(2048, network.max_length) : 2048;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "lib/error.hpp"
 #include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
+#include "models/builder.hpp"
 #include "models/params.hpp"
 
 namespace fathom {
@@ -15,20 +17,24 @@ bool is_latent(const Network& network) {
   return std::any_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.attention && kind.attention->mla; });
 }
 
+bool same_but_route(const BlockConfig& a, const BlockConfig& b) {
+  return a.attention == b.attention && a.mlp == b.mlp && a.norms == b.norms && a.post_norm_only == b.post_norm_only && a.parallel == b.parallel &&
+         a.parallel_norms == b.parallel_norms;
+}
+
 bool same_shape(const Network& routed, const Network& dense) {
   if (dense.has_routes() || !routed.has_routes()) return false;
   if (routed.width != dense.width || routed.vocab != dense.vocab || routed.layer_count() != dense.layer_count() || routed.tied != dense.tied) return false;
   for (std::int64_t layer = 0; layer < routed.layer_count(); ++layer) {
-    BlockConfig block = routed.block(layer);
-    block.route.reset();
-    if (!(block == dense.block(layer))) return false;
+    if (!same_but_route(routed.block(layer), dense.block(layer))) return false;
   }
   return true;
 }
 
 bool same_scenario(const Scenario& a, const Scenario& b) {
   return a.phase == b.phase && a.batch == b.batch && a.length == b.length && a.past == b.past && a.context == b.context && a.tokens == b.tokens &&
-         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute && a.mla == b.mla;
+         a.dtype == b.dtype && a.kv_dtype == b.kv_dtype && a.logits == b.logits && a.recompute == b.recompute && a.recompute_ops == b.recompute_ops && a.mla == b.mla &&
+         a.full_mask == b.full_mask && a.weight_dtype == b.weight_dtype && a.fusions == b.fusions;
 }
 
 Figures scenario_figures(const Network& network, const Scenario& s) {
@@ -48,14 +54,38 @@ Figures scenario_figures(const Network& network, const Scenario& s) {
   figures.set("logits", Cell::text(std::string(logits_name(s.logits))));
   if (is_latent(network)) figures.set("mla", Cell::text(std::string(mla_name(s.mla))));
   if (network.has_routes()) figures.set("routing", Cell::text(std::string(routing_name(s.rule()))));
-  if (s.phase == Phase::kTrain && s.recompute != Recompute::kNone) figures.set("recompute", Cell::text(std::string(recompute_name(s.recompute))));
+  if (s.phase == Phase::kTrain && s.recompute != Recompute::kNone) figures.set("recompute", Cell::text(recompute_text(s)));
+  if (s.phase != Phase::kTrain) {
+    const DType stored = s.weight_dtype ? *s.weight_dtype : network.weight_dtype.value_or(s.dtype);
+    if (stored != s.dtype) figures.set("weight_dtype", Cell::text(std::string(dtype_name(stored))));
+    if (s.kv_dtype != s.dtype) figures.set("kv_dtype", Cell::text(std::string(dtype_name(s.kv_dtype))));
+  }
+  for (const BlockConfig& kind : network.kinds) {
+    if (!kind.mlp || !kind.mlp->moe || (kind.mlp->moe->skew == 0 && kind.mlp->moe->loads.empty())) continue;
+    figures.set("expert_loads", Cell::text(kind.mlp->moe->loads.empty() ? fmt::format("~ rank^-{}", kind.mlp->moe->skew) : fmt::format("{}", fmt::join(kind.mlp->moe->loads, ","))));
+    break;
+  }
+  if (s.fusions != Fusions{}) figures.set("fusion", Cell::text(fusions_text(s.fusions)));
+  if (s.full_mask) figures.set("mask", Cell::text("full"));
   return figures;
+}
+
+// Assignments to experts with limited slots, dropped ones included, in expectation; -1 for other ops, and where no-ops take a share of them.
+double expected_assignments(const Workload& workload, int index) {
+  const auto* gemm = std::get_if<Gemm>(&workload.ops()[static_cast<size_t>(index)].spec);
+  if (!gemm || gemm->capacity == 0) return -1;
+  for (int i = 0; i < static_cast<int>(workload.ops().size()); ++i) {
+    const auto* select = std::get_if<ExpertSelect>(&workload.ops()[static_cast<size_t>(i)].spec);
+    if (!select || select->experts != gemm->experts || select->rows.count != gemm->tokens || select->capacity != gemm->capacity) continue;
+    return select->noops > 0 ? -1 : static_cast<double>(select->rows.count) * static_cast<double>(select->picks) * select->rows.probability.value();
+  }
+  return -1;
 }
 
 Figures op_figures(const Workload& workload, int index) {
   const Op& op = workload.ops()[static_cast<size_t>(index)];
   const std::int64_t uses = workload.uses(index);
-  const Cost cost = declared_cost(op.spec) * static_cast<u128>(uses);
+  const Cost cost = declared_cost(op) * static_cast<u128>(uses);
   Figures row;
   row.set("path", Cell::text(workload.path(index)));
   row.set("kind", Cell::text(std::string(kind_name(op.spec))));
@@ -67,7 +97,7 @@ Figures op_figures(const Workload& workload, int index) {
   const Rows rows = rows_of(op.spec);
   const auto* gemm = std::get_if<Gemm>(&op.spec);
   if (rows.routed() || (gemm && gemm->experts > 1)) {
-    const ExpectedCost expected = expected_cost(op.spec);
+    const ExpectedCost expected = expected_cost(op);
     row.set("flops_expected", Cell::number(expected.flops * static_cast<double>(uses)));
     row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
     row.set("rows_expected", Cell::number(expected.rows));
@@ -77,6 +107,12 @@ Figures op_figures(const Workload& workload, int index) {
   row.set("elements_vector", Cell::count(cost.elements_total()));
   row.set("bytes_read", Cell::count(cost.read));
   row.set("bytes_written", Cell::count(cost.written));
+  if (is_random(op.spec)) {
+    const ExpectedCost expected = expected_cost(op);
+    row.set("bytes_read_expected", Cell::number(expected.read * static_cast<double>(uses)));
+    if (gemm && gemm->experts > 1) row.set("experts_expected", Cell::number(expected_experts(op.spec)));
+    if (const double assigned = expected_assignments(workload, index); assigned >= 0) row.set("rows_dropped", Cell::number(std::max(0.0, assigned - expected.rows)));
+  }
   return row;
 }
 
@@ -118,6 +154,32 @@ int find_twin(const std::vector<TwinKey>& all, size_t index) {
   return -1;
 }
 
+Scenario for_dense_twin(const Network& dense, const Scenario& scenario) {
+  if (scenario.recompute != Recompute::kNamed || scenario.phase != Phase::kTrain) return scenario;
+  Scenario kept = scenario;
+  kept.recompute_ops.clear();
+  for (const std::string& name : scenario.recompute_ops) {
+    Scenario one = scenario;
+    one.recompute_ops = {name};
+    try {
+      count_totals(dense, one);
+      kept.recompute_ops.push_back(name);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput || error.where().key != "recompute") throw;
+    }
+  }
+  if (kept.recompute_ops.empty()) kept.recompute = Recompute::kNone;
+  return kept;
+}
+
+u128 planned_peak(const Network& network, const Scenario& s, const Workload& workload) {
+  if (s.phase != Phase::kTrain || s.grad_accumulation <= 2) return static_cast<u128>(plan_memory(workload).arena);
+  // Micro-steps follow one another in the same memory, and from the second on they are alike: a thousand have the peak of two.
+  Scenario two = s;
+  two.grad_accumulation = 2;
+  return static_cast<u128>(plan_memory(build(network, two)).arena);
+}
+
 Result counted_result(const std::string& label, const Network& network, const Scenario& s, const Workload& workload) {
   Result result;
   result.model = label;
@@ -133,6 +195,8 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   totals.set("elements_vector", Cell::count(total.elements_total()));
   totals.set("bytes_read", Cell::count(total.read));
   totals.set("bytes_written", Cell::count(total.written));
+  if (std::any_of(workload.ops().begin(), workload.ops().end(), [](const Op& op) { return is_random(op.spec); }))
+    totals.set("bytes_read_expected", Cell::number(workload.expected_total().read));
   const bool caches = s.phase != Phase::kTrain;
   const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
   totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla) : Bytes()));
@@ -147,7 +211,7 @@ Result counted_result(const std::string& label, const Network& network, const Sc
     totals.set("optimizer_bytes", Cell::count(memory.optimizer));
     totals.set("saved_bytes", Cell::count(memory.saved));
   }
-  totals.set("peak_bytes", Cell::count(static_cast<u128>(plan_memory(workload).arena)));
+  totals.set("peak_bytes", Cell::count(planned_peak(network, s, workload)));
   result.convention_flops = Cell::count(total.flops);
   for (int p = 0; p < kPartCount; ++p) {
     const Cost part = workload.total(static_cast<Part>(p));

@@ -13,12 +13,18 @@ namespace fathom {
 // Identity, parameters, counts, memory; ops and parts. `workload` is the op list of (network, scenario).
 Result counted_result(const std::string& label, const Network& network, const Scenario& scenario, const Workload& workload);
 
+// Bytes of the memory plan. Of a training step with gradient accumulation, whose list may be long, from two micro-steps: more need no more.
+u128 planned_peak(const Network& network, const Scenario& scenario, const Workload& workload);
+
 // The index of the configuration that is the dense twin of `index` (same shape and scenario, no routes), or -1.
 struct TwinKey {
   const Network* network;
   const Scenario* scenario;
 };
 int find_twin(const std::vector<TwinKey>& all, size_t index);
+
+// The scenario as the dense twin can follow it: names of ops to recompute that only routed blocks have are left out.
+Scenario for_dense_twin(const Network& dense, const Scenario& scenario);
 
 // Expected FLOPs where rows are random, else the exact count: what ratios compare.
 double comparable_flops(const Workload& workload);

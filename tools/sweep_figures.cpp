@@ -11,6 +11,7 @@
 #include "models/builder.hpp"
 #include "models/params.hpp"
 #include "reports/columns.hpp"
+#include "tools/results.hpp"
 
 namespace fathom {
 namespace {
@@ -128,14 +129,14 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   const ListTotals& sums = memo_.totals(network, point.network_index, s, need_expected_);
   const Cost& total = sums.total;
   double twin_flops = 0, twin_seconds = 0;
-  if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, s, true).expected.flops;
+  if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, for_dense_twin(twin_, s), true).expected.flops;
   // The list itself is made only where something walks it.
   std::optional<Workload> list;
   StepPrediction prediction;
   if (need_list_) list = build(network, s);
   if (need_prediction_) {
     prediction = predict(*list, *machine_, options_);
-    if (need_twin_) twin_seconds = predict(build(twin_, s), *machine_, options_).seconds;
+    if (need_twin_) twin_seconds = predict(build(twin_, for_dense_twin(twin_, s)), *machine_, options_).seconds;
   }
   if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
     kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
@@ -155,7 +156,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
       case Figure::kWritten: set(v, total.written.value()); break;
       case Figure::kKv: set(v, s.phase == Phase::kTrain ? u128{0} : checked_mul(kv_.each, static_cast<u128>(s.batch))); break;
       case Figure::kKvToken: set(v, kv_.token); break;
-      case Figure::kPeak: set(v, static_cast<u128>(plan_memory(*list).arena)); break;
+      case Figure::kPeak: set(v, planned_peak(network, s, *list)); break;
       case Figure::kIntensity: ratio(v, total.flops.to_double(), total.read.to_double() + total.written.to_double()); break;
       case Figure::kFlopsRatio: ratio(v, sums.expected.flops, twin_flops); break;
       case Figure::kPredicted: set(v, prediction.seconds); break;

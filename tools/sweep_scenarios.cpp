@@ -62,7 +62,12 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   words(Slot::kGradDtype, "grad_dtype", flags.grad_dtype, false, parse_dtype, -1, "");
   words(Slot::kLogits, "logits", flags.logits, false, parse_logits, -1, "");
   words(Slot::kRouting, "routing", flags.routing, false, parse_routing, -1, "");
-  words(Slot::kRecompute, "recompute", flags.recompute, false, parse_recompute, static_cast<std::int64_t>(Recompute::kNone), "none");
+  // A policy by op names joins them with '+': commas separate the values of the axis.
+  words(Slot::kRecompute, "recompute", flags.recompute, false, [](const std::string& text) { Scenario policy; parse_recompute(text, policy); return 0; }, 0, "none");
+  words(Slot::kWeightDtype, "weight_dtype", flags.weight_dtype, false, parse_weight_dtype, -1, "");
+  if (!flags.fusion.empty()) base_.fusions = parse_fusions(flags.fusion);
+  if (!flags.counts)
+    for (Network& network : models_) network.weight_dtype.reset();  // run, and predicted, in the compute type
   {
     Axis& axis = add_axis(Slot::kParticipation, "participation", flags.participation, false, Unit::kRatio);
     if (axis.given) {
@@ -112,6 +117,7 @@ bool SweepSpace::applies(const Axis& axis, Phase phase) const {
     case Slot::kMicro: return train;
     case Slot::kLogits: return !train;
     case Slot::kKvDtype:
+    case Slot::kWeightDtype:
     case Slot::kKvPage: return !train;
     case Slot::kPast: return phase == Phase::kPrefill;
     case Slot::kContext: return decode;
@@ -146,7 +152,12 @@ void SweepSpace::set_value(const Axis& axis, std::size_t at, SweepPoint& point) 
     case Slot::kParticipation:
       if (value >= 0) s.participation = axis.fractions[at];
       break;
-    case Slot::kRecompute: s.recompute = static_cast<Recompute>(value); break;
+    case Slot::kRecompute:
+      if (axis.given) parse_recompute(axis.texts[at], s);
+      break;
+    case Slot::kWeightDtype:
+      if (value >= 0) s.weight_dtype = static_cast<DType>(value);
+      break;
     case Slot::kKvPage: s.kv_page = value; break;
     case Slot::kMicro: s.grad_accumulation = value; break;
     case Slot::kLength: s.length = value; break;

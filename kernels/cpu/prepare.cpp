@@ -129,7 +129,14 @@ const fathom::Attention* attention_of(const Workload& workload, const Op& append
 
 Support supported(const OpSpec& spec) {
   return std::visit(overloaded{
-                        [](const fathom::Attention& op) -> Support { return attention_supported(op); },
+                        [](const fathom::Attention& op) -> Support {
+                          if (!op.fused) return {false, "unfused attention is counted, not run"};
+                          return attention_supported(op);
+                        },
+                        [](const fathom::Gemm& op) -> Support {
+                          if (op.role == GemmRole::kForward && op.weight != op.act) return {false, "weights run in the type of the activations"};
+                          return {};
+                        },
                         [](const fathom::AttentionBackward& op) -> Support { return attention_supported(op.forward); },
                         [](const auto&) -> Support { return {}; },
                     },

@@ -77,7 +77,13 @@ void ReferenceExecution::write_wide(const TensorInstance& instance, std::span<co
 
 std::string ReferenceBackend::description() const { return "naive loops in f64, one thread; counts its multiply-adds; the yardstick of the other backends"; }
 
-Support ReferenceBackend::supports(const OpSpec&) const { return {}; }
+Support ReferenceBackend::supports(const OpSpec& spec) const {
+  const auto* attention = std::get_if<Attention>(&spec);
+  if (attention && !attention->fused) return {false, "unfused attention is counted, not run"};
+  const auto* gemm = std::get_if<Gemm>(&spec);
+  if (gemm && !is_float(gemm->weight)) return {false, "weights run in f32 and bf16"};
+  return {};
+}
 
 BackendMemory ReferenceBackend::memory(const Workload& workload, const BindOptions&) const {
   return {widened(plan_memory(workload), workload, precision_), 0};

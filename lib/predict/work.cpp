@@ -133,7 +133,8 @@ Executed sized(const OpSpec& spec, std::int64_t rows) {
   }
   if (const auto* gemm = std::get_if<Gemm>(&spec); gemm && gemm->experts > 1) {
     const std::int64_t picks = std::max<std::int64_t>(1, gemm->picks);
-    const double distinct = expected_distinct_experts(gemm->experts, picks, std::max<std::int64_t>(1, rows / picks));
+    double distinct = expected_distinct_experts(gemm->experts, picks, std::max<std::int64_t>(1, rows / picks));
+    if (gemm->expected_experts >= 0) distinct = std::min(distinct, gemm->expected_experts);  // uneven loads
     size.experts = std::clamp<std::int64_t>(std::llround(distinct), 1, std::min(gemm->experts, rows));
   }
   const Attention* attention = std::get_if<Attention>(&spec);

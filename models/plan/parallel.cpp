@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/plan.hpp"
@@ -63,6 +64,8 @@ class Wires {
 // Forward products whose outputs are sums over the tensor ranks.
 bool is_row_parallel(const Op& op) {
   const auto* gemm = std::get_if<Gemm>(&op.spec);
+  // Experts, shared ones too, are summed over the ranks once their outputs are combined.
+  if (std::holds_alternative<ExpertCombine>(op.spec)) return true;
   return gemm && gemm->role == GemmRole::kForward && (op.leaf.ends_with("attn/out") || op.leaf.ends_with("mlp/down"));
 }
 // Ops on whole rows, which sequence parallelism divides.
@@ -96,6 +99,7 @@ Network tensor_rank(const Network& network, std::int64_t ranks) {
     }
     if (kind.mlp) {
       kind.mlp->width = divided(kind.mlp->width, ranks, "MLP columns");
+      if (kind.mlp->moe) kind.mlp->moe->width = divided(kind.mlp->moe->width, ranks, "expert columns");
       if (kind.mlp->moe && kind.mlp->moe->shared > 0) kind.mlp->moe->shared_width = divided(kind.mlp->moe->shared_width, ranks, "shared expert columns");
     }
   }
@@ -104,6 +108,27 @@ Network tensor_rank(const Network& network, std::int64_t ranks) {
   rank.vocab = rank.padded_vocab = rows;
   return rank;
 }
+
+namespace {
+
+// Share of the stored weights that are routed experts'.
+double expert_share(const Workload& w, const MemoryPlan& memory) {
+  std::set<TensorInstance> seen;
+  double bytes = 0;
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+      const Op& op = w.ops()[static_cast<size_t>(i)];
+      const auto* gemm = std::get_if<Gemm>(&op.spec);
+      if (!gemm || gemm->experts <= 1 || gemm->role != GemmRole::kForward || op.pass != Pass::kForward) continue;
+      for (size_t k = 1; k <= (gemm->bias ? 2u : 1u); ++k)
+        if (seen.insert(instance_of(w, step, op.inputs[k])).second) bytes += w.tensors()[static_cast<size_t>(op.inputs[k].tensor)].bytes().to_double();
+    }
+  }
+  return memory.weights > 0 ? bytes / static_cast<double>(memory.weights) : 0;
+}
+
+}  // namespace
 
 double expected_most_rows(std::int64_t total, std::int64_t chosen, std::int64_t ranks) {
   if (total < 1 || chosen < 0 || chosen > total || ranks < 1 || total % ranks != 0)
@@ -234,7 +259,8 @@ ParallelPrediction predict_parallel(const Network& network, const Scenario& scen
       piece.hi += p.hi * scale;
       if (op.pass != Pass::kForward) piece.backward += seconds;
       if (is_row_parallel(op)) {
-        const double bytes = rows_of(op.spec).expected() * width_bytes;
+        const auto* combine = std::get_if<ExpertCombine>(&op.spec);
+        const double bytes = (combine ? static_cast<double>(combine->tokens) : rows_of(op.spec).expected()) * width_bytes;
         // Forward and recomputation where they stand; the backward pass has the same volume, and with sequence parallelism gathers inputs again.
         piece.tensor += reduce(bytes);
         if (train && op.pass == Pass::kForward) piece.tensor += reduce(bytes) + (plan.sequence ? wires.time("all_gather", plan.tensor, plan.tensor, bytes) : 0);
@@ -292,9 +318,15 @@ ParallelPrediction predict_parallel(const Network& network, const Scenario& scen
     head_share = 1 - table / std::max(1.0, static_cast<double>(memory.weights));
   }
   const double shards = static_cast<double>(plan.data);
-  result.weight_bytes = static_cast<double>(memory.weights) * head_share / (plan.zero >= 3 ? shards : 1);
-  result.gradient_bytes = static_cast<double>(memory.gradients) * head_share / (plan.zero >= 2 ? shards : 1);
-  result.optimizer_bytes = static_cast<double>(memory.optimizer) * head_share / (plan.zero >= 1 ? shards : 1);
+  // Expert parallel ranks are data ranks that hold E / ep of the experts each; activations are those of the rows that a rank routes, whoever computes them.
+  const double spread = 1 - expert_share(stage, memory) * (1 - 1.0 / static_cast<double>(plan.expert));
+  const auto held = [&](std::int64_t bytes, int zero) {
+    const double all = static_cast<double>(bytes) * head_share;
+    return plan.zero >= zero ? all / shards : all * spread;  // sharded over all data ranks, experts are spread already
+  };
+  result.weight_bytes = held(memory.weights, 3);
+  result.gradient_bytes = held(memory.gradients, 2);
+  result.optimizer_bytes = held(memory.optimizer, 1);
   const double in_flight = train ? std::min<double>(micros, static_cast<double>(plan.pipeline)) : 1;
   // Sequence parallelism keeps rows / g of everything as wide as the stream; what is inside attention and MLP is divided already.
   double wide = 0, all_activations = 0;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "lib/error.hpp"
+#include "models/builder.hpp"
 #include "models/import/hf_config.hpp"
 #include "models/layer_pattern.hpp"
 #include "models/network_ini.hpp"
@@ -66,7 +67,12 @@ std::string damaged(const std::vector<std::string>& texts, std::mt19937_64& rand
                                         ")",
                                         "*",
                                         "window",
-                                        "layer_types"};
+                                        "layer_types",
+                                        "expert_skew = 3\n",
+                                        "expert_loads = 1, 1e12, 0, 3\n",
+                                        "weight_dtype = i8\n",
+                                        "\"quantization_config\": {\"quant_method\": \"fp8\"},",
+                                        "17"};
   const auto below = [&random](std::size_t n) {
     return static_cast<std::size_t>(random() % std::max<std::size_t>(1, n));
   };
@@ -140,8 +146,17 @@ Outcome fuzz(const std::vector<std::string>& texts, std::uint64_t seed, int roun
 
 }  // namespace
 
+// Keys that no built-in network has.
+const char* const kUneven =
+    "[network]\nwidth = 32\nvocab = 50\nlayers = 3\nheads = 4\nweight_dtype = f8\n[moe]\nexperts = 4\npicks = 2\nexpert_width = 8\nexpert_capacity = 1.25\nexpert_loads = 4, 2.5, 1, 0\n";
+const char* const kSkewed =
+    "[network]\nwidth = 32\nvocab = 50\npattern = a b a\n[block.a]\nheads = 4\nmlp = 64\n[block.b]\nheads = 4\nexperts = 8\npicks = 3\nnoops = 2\nnoop_share = 0.25\nexpert_width = 8\nexpert_skew = 1.5\n";
+
 TEST_CASE("damaged INI networks", "[fuzz]") {
-  const Outcome outcome = fuzz(corpus("/models/networks", ".ini"), 1, 20000, [](const std::string& text) {
+  std::vector<std::string> texts = corpus("/models/networks", ".ini");
+  for (int i = 0; i < 4; ++i) texts.emplace_back(kUneven), texts.emplace_back(kSkewed);
+  for (const std::string& text : texts) REQUIRE_NOTHROW(parse_network_ini(text, "whole.ini"));
+  const Outcome outcome = fuzz(texts, 1, 20000, [](const std::string& text) {
     Network network = parse_network_ini(text, "fuzz.ini");
     // What was accepted is written, read back and written again without change.
     const std::string written = to_ini(network);
@@ -163,6 +178,57 @@ TEST_CASE("damaged Hugging Face configurations", "[fuzz]") {
   });
   CHECK(outcome.accepted > 0);
   CHECK(outcome.refused > 0);
+}
+
+TEST_CASE("damaged networks with experts are counted", "[fuzz]") {
+  const std::vector<std::string> texts = {kUneven, kSkewed};
+  const Outcome outcome = fuzz(texts, 4, 20000, [](const std::string& text) {
+    Network network = parse_network_ini(text, "fuzz.ini");
+    Scenario s;
+    s.phase = Phase::kDecode;
+    s.batch = 3, s.context = 5;
+    const ListTotals totals = count_totals(network, s, true);
+    // Expectations are numbers, and no more than what is declared.
+    REQUIRE(totals.expected.read >= 0);
+    REQUIRE(totals.expected.read <= totals.total.read.to_double() * (1 + 1e-9));
+    REQUIRE(totals.expected.flops <= totals.total.flops.to_double() * (1 + 1e-9));
+    return network;
+  });
+  CHECK(outcome.accepted > 20);
+  CHECK(outcome.refused > 300);
+}
+
+TEST_CASE("random lists of ops and fusions", "[fuzz]") {
+  std::mt19937_64 random(5);
+  static const char* const kWords[] = {"none", "full", "selective", "attn/core", "mlp", "norm1", "gemm", "qkv", "attention", "gate-up", "norm", "residual", "all", ",", "+", ",", "+", "", "\xff", " "};
+  const Network network = parse_network_ini(kSkewed, "whole.ini");
+  int accepted = 0, refused = 0;
+  for (int i = 0; i < 6000; ++i) {
+    std::string text;
+    for (std::size_t length = 1 + random() % 6; length > 0; --length) text += kWords[random() % std::size(kWords)];
+    try {
+      if (random() % 2 == 0) {
+        const Fusions fusions = parse_fusions(text);
+        REQUIRE(parse_fusions(fusions_text(fusions)) == fusions);
+      } else {
+        Scenario s;
+        s.phase = Phase::kTrain;
+        s.length = 4;
+        parse_recompute(text, s);
+        Scenario again = s;
+        parse_recompute(recompute_text(s), again);
+        REQUIRE(again == s);
+        count_totals(network, s);
+      }
+      ++accepted;
+    } catch (const Error& error) {
+      INFO(text << ": " << error.what());
+      REQUIRE(error.kind() == ErrorKind::kInput);
+      ++refused;
+    }
+  }
+  CHECK(accepted > 300);
+  CHECK(refused > 1000);
 }
 
 TEST_CASE("random layer patterns", "[fuzz]") {

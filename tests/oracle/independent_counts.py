@@ -19,6 +19,8 @@ import sys
 import tempfile
 from fractions import Fraction
 
+from independent_features import add_features, distinct_experts
+
 
 # ---- random configurations -------------------------------------------------------------------------------------------------------
 
@@ -180,6 +182,7 @@ def make_case(seed):
         case["capacity"] = rng.choice(["1/8", "0.25", "1/3", "0.5", "0.9", "1", "0"])
         case["rounding"] = rng.choice(["floor", "half-up", "ceil"])
         case["past"] = 0
+    add_features(case, any(layer.expert for layer in layers_of(config)))
     return case
 
 
@@ -330,6 +333,9 @@ def expected(case):
     past = case.get("past", 0) if not decode else case["length"] - 1
     new = 1 if decode else case["length"]
     macs = 0
+    again = 0   # multiply-adds of the forward pass that a training step does once more
+    pairs_seen = 0   # over all layers, times the heads
+    narrow = 0  # matrices inside the layers, routers apart
     for layer, takes_part in zip(layers, routed):
         rows = slots(case["capacity"], new, case["rounding"]) if takes_part else new
         if takes_part:
@@ -344,14 +350,30 @@ def expected(case):
         else:
             pairs = sum(1 for query in range(past, past + new) for key in range(past + new) if layer.sees(query, key))
         macs += pairs * layer.heads * (layer.qk + layer.v)
+        pairs_seen += pairs * layer.heads
+        narrow += size([m for m in layer.matrices if m[0] != "shared_gate"]) + (layer.expert[0] * size(layer.expert[2]) if layer.expert else 0)
+        names = case.get("recompute", [])
+        if "attn/core" in names:
+            again += pairs * layer.heads * (layer.qk + layer.v)
+        if "attn/qkv" in names:
+            again += rows * size([m for m in layer.matrices if m[0] in "qkv"])
+        if "mlp/up" in names:
+            again += rows * size([m for m in layer.matrices if m[0] == "up"])
     logits = {"all": new, "last": 1, "none": 0}[case.get("logits", "all" if case["phase"] == "train" else "last")]
     macs += logits * h * vocab
     flops = 2 * macs * case["batch"]
     if case["phase"] == "train":
-        flops *= 3
+        flops = 3 * flops + 2 * again * case["batch"]
     result = {"params_total": total, "params_active": active, "flops_matmul": flops}
     # Elements that one token adds to the cache, all layers, two bytes each.
     result["kv_bytes_per_token"] = 2 * sum(layer.cached for layer in layers)
+    # Weights as stored: two bytes, one for the matrices inside the layers in f8. A head of its own is not there where no logits are asked for.
+    stored = 2 * total - (narrow if case.get("weight_dtype") else 0)
+    if not tied and case.get("logits") == "none":
+        stored -= 2 * vocab * h
+    result["weight_bytes"] = stored
+    if case.get("unfused"):  # scores and probabilities, each written and read in two bytes
+        result["unfused"] = 2 * 2 * 2 * pairs_seen * case["batch"]
     return result
 
 
@@ -379,6 +401,14 @@ def arguments(case, path):
         args += ["--logits", case["logits"], "--past", str(case["past"])]
     if case.get("mod_every"):
         args += ["--mod-every", str(case["mod_every"]), "--capacity", case["capacity"], "--rounding", case["rounding"]]
+    if "expert_skew" in case:
+        args += ["--expert-skew", str(case["expert_skew"])]
+    if "expert_loads" in case:
+        args += ["--expert-loads", ",".join(str(load) for load in case["expert_loads"])]
+    if "recompute" in case:
+        args += ["--recompute", ",".join(case["recompute"])]
+    if "weight_dtype" in case:
+        args += ["--weight-dtype", case["weight_dtype"]]
     return args
 
 
@@ -389,8 +419,17 @@ def differences(case, fathom, folder):
     run = subprocess.run([fathom] + arguments(case, path), capture_output=True, text=True, timeout=60)
     if run.returncode != 0:
         return [f"exit {run.returncode}: {run.stderr.strip()}"]
-    totals = json.loads(run.stdout)["totals"]
-    return [f"{key}: counted {totals.get(key)}, here {value}" for key, value in case["expected"].items() if totals.get(key) != value]
+    counted = json.loads(run.stdout)
+    totals = counted["totals"]
+    if case.get("unfused"):
+        apart = json.loads(subprocess.run([fathom] + arguments(case, path) + ["--fusion", "qkv"], capture_output=True, text=True, timeout=60).stdout)["totals"]
+        totals["unfused"] = apart["bytes_read"] - totals["bytes_read"] + apart["bytes_written"] - totals["bytes_written"]
+    wrong = [f"{key}: counted {totals.get(key)}, here {value}" for key, value in case["expected"].items() if totals.get(key) != value]
+    seen = sorted(set(round(op["experts_expected"], 6) for op in counted["ops"] if "experts_expected" in op))
+    here = distinct_experts(case, layers_of(case["config"]), slots)
+    if len(seen) != len(here) or any(abs(a - b) > 2e-6 * max(1, b) for a, b in zip(seen, here)):
+        wrong.append(f"distinct experts: counted {seen}, here {here}")
+    return wrong
 
 
 def main():

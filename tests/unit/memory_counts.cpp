@@ -2,9 +2,11 @@
 #include <catch2/catch.hpp>
 
 #include "lib/memory_parts.hpp"
+#include "lib/plan.hpp"
 #include "models/builder.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
+#include "tools/results.hpp"
 
 using namespace fathom;
 
@@ -117,4 +119,17 @@ TEST_CASE("weights, gradients, optimizer state and caches", "[memory]") {
   const Network v3 = builtin_network("deepseek-v3");
   CHECK(kv_bytes(v3, 1, 1, DType::kBF16).str() == "70272");
   CHECK(kv_bytes(v3, 1, 1, DType::kBF16, 1, MlaStrategy::kNaive).str() == "4997120");
+}
+
+TEST_CASE("micro-steps after the second need no more memory", "[memory]") {
+  for (const char* name : {"mod-tiny", "mode-integrated", "mod-recursion", "mod-60m"}) {
+    CAPTURE(name);
+    const Network network = builtin_network(name);
+    Scenario s = train(32);
+    for (std::int64_t micro : {1, 2, 3, 5}) {
+      s.grad_accumulation = micro;
+      const Workload list = build(network, s);
+      CHECK(text(planned_peak(network, s, list)) == text(static_cast<u128>(plan_memory(list).arena)));
+    }
+  }
 }

@@ -190,3 +190,30 @@ TEST_CASE("memory comes before time") {
   CHECK(no.change.find("--tp 8") != std::string::npos);
   CHECK(concurrency(large, s, plan_memory(build(large, s)), h200()) == 0);
 }
+
+TEST_CASE("experts: divided by the tensor ranks, held by the expert ranks (SPEC_COUNT 15, case 30)") {
+  const Network mixtral = builtin_network("mixtral-8x7b");
+  const Network rank = tensor_rank(mixtral, 2);
+  CHECK(rank.kinds[0].mlp->moe->width == 14'336 / 2);
+  const Scenario s = train(8, 256);
+  ParallelPlan data, expert;
+  data.data = expert.data = 8;
+  expert.expert = 8;
+  const ParallelPrediction one = parallel(mixtral, s, data), spread = parallel(mixtral, s, expert);
+  // What a rank keeps of its own rows does not shrink with the expert ranks; a first fix in a tool divided by them.
+  CHECK(spread.activation_bytes == one.activation_bytes);
+  // 45,097,156,608 of 46,702,792,704 parameters are experts' (32 * 8 * 3 * 4096 * 14,336): a rank holds one expert of eight.
+  const double experts = 45'097'156'608.0, all = 46'702'792'704.0;
+  CHECK(spread.weight_bytes == Approx(2 * (all - experts + experts / 8)).epsilon(1e-6));
+  CHECK(one.weight_bytes == Approx(2 * all).epsilon(1e-6));
+  CHECK(spread.optimizer_bytes == Approx(12 * (all - experts + experts / 8)).epsilon(1e-6));
+  // Tensor ranks divide the experts' rows: two ranks keep less, and more than half, as rows of the stream's width are whole.
+  ParallelPlan tensor;
+  tensor.tensor = 2;
+  const Scenario local = train(1, 256);
+  const double whole = parallel(mixtral, local, ParallelPlan{}).activation_bytes, half = parallel(mixtral, local, tensor).activation_bytes;
+  // Sums after attention and after the experts, forward and backward, and those of the sharded table: 2 * 2 * 32 + 2 of 256 rows.
+  CHECK(parallel(mixtral, local, tensor).tensor_comm_s == Approx(parallel(builtin_network("llama-3-8b"), local, tensor).tensor_comm_s).epsilon(1e-9));
+  CHECK(half < 0.75 * whole);
+  CHECK(half > 0.5 * whole);
+}

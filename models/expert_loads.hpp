@@ -1,0 +1,33 @@
+// How many tokens each expert gets in expectation: even, by a Zipf law, or by stated loads (SPEC_COUNT 8).
+//
+// A token picks expert e with chance p_e, independently of other tokens; the p_e sum to the picks. Three counts follow: experts that at
+// least one token picks (their weights are read), rows that experts with limited slots keep, and rows that they drop.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/network.hpp"
+
+namespace fathom {
+
+// Experts that are picked alike.
+struct ExpertLoad {
+  double chance = 0;  // p_e, of one token
+  std::int64_t experts = 0;
+};
+
+// The p_e of a layer: proportional to the loads, none above 1 (what a full expert cannot take goes to the others in proportion). They sum to
+// min(picks, experts). Of a valid MoeConfig.
+std::vector<ExpertLoad> expert_loads(const MoeConfig& moe);
+
+// sum over e of 1 - (1 - q p_e)^T: distinct experts of T tokens of which a share q chooses.
+double expected_distinct(const std::vector<ExpertLoad>& loads, std::int64_t tokens, double taken);
+
+// sum over e of E[min(n_e, slots)] with n_e ~ Binomial(T, q p_e): rows that are kept.
+double expected_kept(const std::vector<ExpertLoad>& loads, std::int64_t tokens, double taken, std::int64_t slots);
+
+// E[min(n, slots)] for n ~ Binomial(trials, p).
+double expected_min(std::int64_t trials, double p, std::int64_t slots);
+
+}  // namespace fathom

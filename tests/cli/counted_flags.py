@@ -1,0 +1,94 @@
+"""Flags of what is counted beyond the default: stored widths, expert loads, recomputation by name, fusions; and one convention per report."""
+
+from _cli import CliTest, main
+
+
+class CountedFlags(CliTest):
+    def totals(self, *arguments):
+        return self.json("count", *arguments, "-o", "json")["totals"]
+
+    def test_widths(self):
+        # Llama 3 8B: 6,979,321,856 bytes of matrices at one byte, the other 1,050,939,392 parameters at two.
+        narrow = self.json("count", "llama-3-8b", "--phase", "decode", "--dtype", "bf16", "--weight-dtype", "f8", "--kv-dtype", "f8", "-o", "json")
+        self.assertEqual(narrow["totals"]["weight_bytes"], 9081200640)
+        self.assertEqual(narrow["totals"]["kv_bytes_per_token"], 65536)
+        self.assertEqual((narrow["scenario"]["weight_dtype"], narrow["scenario"]["kv_dtype"]), ("f8", "f8"))
+        self.assertEqual(self.totals("llama-3-8b", "--phase", "decode", "--dtype", "bf16")["weight_bytes"], 2 * 8030261248)
+        self.refuses(3, "compute type", "count", "llama-3-8b", "--phase", "train", "--dtype", "bf16", "--weight-dtype", "f8")
+        self.refuses(3, "stored in", "count", "llama-3-8b", "--weight-dtype", "i32")
+        self.refuses(2, "--weight-dtype", "run", "mod-tiny", "--weight-dtype", "f8")  # counted, not run
+
+    def test_loads(self):
+        decode = ("mixtral-8x7b", "--phase", "decode", "--batch", "4", "--dtype", "bf16")
+        even, some = self.totals(*decode), self.totals(*decode, "--expert-loads", "1,1,1,1,0,0,0,0")
+        # (5.46875 - 3.75) experts of 352,321,536 bytes in 32 layers.
+        self.assertAlmostEqual(even["bytes_read_expected"] - some["bytes_read_expected"], 1.71875 * 352321536 * 32, delta=1e3)
+        self.assertEqual(even["flops_matmul"], some["flops_matmul"])
+        self.assertEqual(self.totals(*decode, "--expert-skew", "0"), even)
+        self.refuses(3, "no experts", "count", "llama-3-8b", "--expert-skew", "1")
+        self.refuses(3, "3 loads for 8 experts", "count", "mixtral-8x7b", "--expert-loads", "1,2,3")
+        self.refuses(2, "exclude each other", "count", "mixtral-8x7b", "--expert-loads", "1,1,1,1,1,1,1,1", "--expert-skew", "1")
+        for wrong in ("nan", "inf", "-1", "17"):
+            self.refuses(3, "expert_skew", "count", "mixtral-8x7b", f"--expert-skew={wrong}")
+
+    def test_recomputation_by_name(self):
+        train = ("gpt2-124m", "--phase", "train", "--seq", "64", "--dtype", "bf16")
+        none, act = self.totals(*train), self.totals(*train, "--recompute", "mlp/act")
+        self.assertEqual(none["saved_bytes"] - act["saved_bytes"], 12 * 64 * 4 * 768 * 2)
+        self.assertEqual(none["flops_matmul"], act["flops_matmul"])
+        up = self.totals(*train, "--recompute", "mlp/up+mlp/act")
+        self.assertEqual(up["flops_matmul"] - none["flops_matmul"], 12 * 2 * 64 * 768 * 3072)
+        # The dense twin of a routed block has no rows to gather: what it can follow of the list is followed.
+        mod = ("mod-60m", "--phase", "train", "--seq", "64")
+        self.assertEqual(self.totals(*mod, "--recompute", "route/gather,mlp/act")["flops_ratio"], self.totals(*mod)["flops_ratio"])
+        self.run_fathom("sweep", *mod, "--recompute", "route/gather", "--columns", "flops_ratio")
+        self.run_fathom("predict", *mod, "--recompute", "route/gather", "--on", "h200")
+        self.refuses(3, "did you mean 'mlp/act'", "count", *train, "--recompute", "mlp/atc")
+        self.refuses(3, "did you mean 'selective'", "count", *train, "--recompute", "selectiv")
+        self.refuses(3, "training step", "count", "gpt2-124m", "--recompute", "mlp/act")
+        self.refuses(3, "stands alone", "count", *train, "--recompute", "full,mlp/act")
+
+    def test_fusions(self):
+        base = ("gpt2-124m", "--seq", "64", "--dtype", "bf16")
+        default, unfused = self.totals(*base), self.totals(*base, "--fusion", "qkv")
+        # 12 layers, 12 heads, 2080 pairs: scores and probabilities, written and read in two bytes.
+        self.assertEqual(unfused["bytes_read"] - default["bytes_read"], 12 * 12 * 2080 * 2 * 2)
+        self.assertEqual(unfused["bytes_written"] - default["bytes_written"], 12 * 12 * 2080 * 2 * 2)
+        long = ("gpt2-124m", "--seq", "512", "--dtype", "bf16")
+        self.assertGreater(self.totals(*long, "--fusion", "qkv")["peak_bytes"], self.totals(*long)["peak_bytes"])
+        self.assertEqual(self.totals(*base, "--fusion", "attention,qkv"), default)
+        self.assertLess(self.totals(*base, "--fusion", "all")["bytes_read"], default["bytes_read"])
+        self.refuses(3, "gate-up", "count", *base, "--fusion", "gateup")
+        self.refuses(3, "too many", "count", *base[:1], "--seq", "1000000000", "--fusion", "none")
+        self.refuses(2, "--fusion", "predict", "gpt2-124m", "--fusion", "none", "--on", "h200")
+
+    def test_sweeps(self):
+        rows = self.run_fathom("sweep", "mixtral-8x7b", "--set", "expert_skew=0,1", "--phase", "decode", "--dtype", "bf16", "--weight-dtype", "bf16,f8", "--columns", "flops_matmul", "--fusion", "none").stdout
+        self.assertEqual(len(rows.splitlines()), 5)
+        rows = self.run_fathom("sweep", "gpt2-124m", "--phase", "train", "--recompute", "none,full,mlp/act+mlp/up", "--seq", "16", "--columns", "flops_matmul").stdout
+        self.assertIn("mlp/act+mlp/up", rows)
+        self.assertEqual(len(set(line.split(",")[-2] for line in rows.splitlines()[1:])), 3)
+
+    def test_stored_widths_are_counted_and_not_run(self):
+        model = self.write("narrow.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\nmlp = 256\nweight_dtype = f8\n")
+        # Four matrices of attention and two of the MLP, 64 x 64 x 12 in each of two layers, at one byte.
+        wide, narrow = self.totals(model, "--dtype", "bf16", "--weight-dtype", "bf16"), self.totals(model, "--dtype", "bf16")
+        self.assertEqual(wide["weight_bytes"] - narrow["weight_bytes"], 2 * 12 * 64 * 64)
+        self.assertEqual(self.totals(model, "--dtype", "bf16", "--phase", "train")["weight_bytes"], wide["weight_bytes"])
+        self.run_fathom("trace", model, "--seq", "16", "--on", "h200")
+        self.assertIn("as stored", self.run_fathom("predict", model, "--seq", "16", "--on", "h200").stdout)
+        self.run_fathom("sweep", model, "--do", "predict", "--on", "h200", "--seq", "16")
+        self.refuses(2, "counted, not predicted", "sweep", model, "--do", "predict", "--on", "h200", "--seq", "16", "--fusion", "none")
+
+    def test_one_convention_per_report(self):
+        for name, arguments in (("a.json", ()), ("b.json", ("--convention", "palm")), ("c.json", ("--full-mask",)), ("d.json", ())):
+            self.run_fathom("count", "gpt2-124m", "--seq", "64", *arguments, "--save", name)
+        self.run_fathom("report", "a.json", "d.json")
+        self.run_fathom("compare", "a.json", "d.json")
+        for command in ("report", "compare"):
+            self.refuses(3, ("'exact'", "'palm'", "one --convention"), command, "a.json", "b.json")
+            self.refuses(3, "with a full mask", command, "a.json", "c.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+#include "tools/explain_topics.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/registry.hpp"
+#include "lib/explain.hpp"
+#include "models/builder.hpp"
+#include "models/machine_ini.hpp"
+#include "models/params.hpp"
+#include "models/registry.hpp"
+#include "reports/format.hpp"
+#include "tools/generation.hpp"
+#include "tools/machines.hpp"
+#include "tools/results.hpp"
+
+namespace fathom {
+namespace {
+
+// What the ops of each part are, and where the rule stands.
+struct PartText {
+  Part part;
+  const char* what;
+  const char* source;
+};
+constexpr std::array<PartText, kPartCount> kParts = {{
+    {Part::kEmbedding, "token and position tables: gathers, no FLOP", "SPEC_COUNT 4"},
+    {Part::kNorm, "norms over the width, of queries and keys, of latents: no FLOP", "SPEC_COUNT 5"},
+    {Part::kProjection, "q, k, v and output products: 2 x rows x in x out", "SPEC_COUNT 4"},
+    {Part::kCore, "QK^T and PV over visible pairs: 2 x heads x (qk_dim + v_dim) x pairs", "SPEC_COUNT 3, 4"},
+    {Part::kFfn, "MLP: 2 x rows x width x f for each of its two or three matrices", "SPEC_COUNT 4"},
+    {Part::kExperts, "experts: 2 x assignments x width x f_e per matrix; shared ones on all rows", "SPEC_COUNT 4"},
+    {Part::kRouter, "expert and depth routers: 2 x rows x width x outputs", "SPEC_COUNT 4; SPEC_MOD 2"},
+    {Part::kPredictor, "sampling-time predictor", "SPEC_COUNT 4; SPEC_MOD 6"},
+    {Part::kRouting, "selection, gather, scatter, dispatch, combine: no FLOP", "SPEC_COUNT 5"},
+    {Part::kResidual, "residual sums: no FLOP", "SPEC_COUNT 5"},
+    {Part::kKvCache, "cache writes: no FLOP", "SPEC_COUNT 8"},
+    {Part::kLogits, "head: 2 x rows x width x vocabulary", "SPEC_COUNT 4"},
+    {Part::kLoss, "cross entropy and router losses: no FLOP", "SPEC_COUNT 5"},
+    {Part::kAdapter, "low-rank adapters: 2 x rows x rank x (in + out); bypass adapters", "SPEC_COUNT 4"},
+    {Part::kMtp, "multi-token prediction: one layer, a projection 2h -> h, logits", "SPEC_COUNT 4"},
+    {Part::kOptimizer, "AdamW and gradient norm: elements and bytes only", "SPEC_COUNT 6"},
+}};
+
+const char* const kTotalRule = "sum over ops of times x FLOP of one; 1 multiply-add = 2 FLOP; vector work is counted in elements, never in FLOP";
+
+// Where the rule of a count stands; predictions and measurements have none.
+std::string source_of(std::string_view key) {
+  struct Row {
+    const char* key;
+    const char* source;
+  };
+  static constexpr std::array kSources = {
+      Row{"flops_matmul", "SPEC_COUNT 3, 4, 6"},       Row{"flops_expected", "SPEC_COUNT 7; SPEC_MOD 6"},   Row{"convention_flops", "SPEC_COUNT 11"},
+      Row{"elements_vector", "SPEC_COUNT 5"},          Row{"bytes_read", "SPEC_COUNT 8"},                   Row{"bytes_written", "SPEC_COUNT 8"},
+      Row{"bytes_read_expected", "SPEC_COUNT 8"},      Row{"experts_expected", "SPEC_COUNT 8"},             Row{"params_total", "SPEC_COUNT 9"},
+      Row{"params_active", "SPEC_COUNT 9"},            Row{"kv_bytes", "SPEC_COUNT 9; SPEC_MOD 7"},         Row{"kv_bytes_per_token", "SPEC_COUNT 9"},
+      Row{"weight_bytes", "SPEC_COUNT 9"},             Row{"gradient_bytes", "SPEC_COUNT 9"},               Row{"optimizer_bytes", "SPEC_COUNT 6, 9"},
+      Row{"saved_bytes", "SPEC_COUNT 9; SPEC_MOD 5"},  Row{"peak_bytes", "liveness over the op list"},      Row{"flops_ratio", "SPEC_MOD 2"},
+      Row{"rows_dropped", "SPEC_COUNT 4, 8"},          Row{"rows_declared", "SPEC_MOD 2.1, 6"},         Row{"rows_expected", "SPEC_MOD 6; SPEC_COUNT 8"},
+  };
+  for (const Row& row : kSources)
+    if (key == row.key) return row.source;
+  return "";
+}
+
+std::string shown(const Cell& cell, Unit unit) {
+  if (const u128* count = cell.exact()) {
+    const std::string symbol(unit_symbol(unit));
+    return grouped(*count) + (symbol.empty() ? "" : " " + symbol);
+  }
+  return format_cell(cell, unit, 6);
+}
+
+void scenario_into(KeyValues& list, const Figures& scenario) {
+  std::string text;
+  for (const auto& [key, cell] : scenario.items()) text += (text.empty() ? "" : ", ") + key + " " + (cell.exact() ? grouped(*cell.exact()) : exact_text(cell));
+  list.add_text("inputs", text);
+}
+
+}  // namespace
+
+void explain_total_into(Document& document) {
+  document.title = "total";
+  document.paragraph("Every total is a sum over the op list: how often an op runs times what one run costs. No closed form is used that the list does not give.");
+  KeyValues list;
+  list.add_text("formula", kTotalRule);
+  list.add_text("expected", "where rows are random: the expectation over the rows that run (binomial) and over distinct experts");
+  list.add_text("source", "SPEC_COUNT 1, 4, 16");
+  document.add(std::move(list));
+  ReportTable table("parts", "Parts of a total");
+  for (const char* name : {"part", "what its ops compute", "source"}) table.add_column(ReportColumn{name, name, Unit::kText, 0});
+  for (const PartText& each : kParts) table.add_row({Cell::text(std::string(part_name(each.part))), Cell::text(each.what), Cell::text(each.source)});
+  document.add(std::move(table));
+  document.note("`fathom explain total MODEL` adds up the ops of a model; `fathom explain OP MODEL` takes one of them apart.");
+}
+
+void explain_total_into(Document& document, const Configuration& configuration) {
+  document.title = fmt::format("total of {}", configuration.label);
+  if (configuration.scenario.phase == Phase::kGenerate) {
+    const Result result = count_generation(configuration);
+    KeyValues list;
+    list.add_text("formula", "the prefill of the prompt and one decode step per further token, each a sum over its op list");
+    scenario_into(list, result.scenario);
+    if (const Cell* flops = result.totals.find("flops_matmul")) list.add_text("result", shown(*flops, Unit::kFlop));
+    list.add_text("source", "SPEC_COUNT 7");
+    document.add(std::move(list));
+    return;
+  }
+  const Workload workload = build(configuration.network, configuration.scenario);
+  const Result result = counted_result(configuration.label, configuration.network, configuration.scenario, workload);
+  const Cost total = workload.total();
+  KeyValues list;
+  list.add_text("formula", kTotalRule);
+  scenario_into(list, result.scenario);
+  list.add_text("result", grouped(total.flops.value()) + " FLOP (2 per MAC)");
+  if (workload.routed()) list.add_text("expected", shown(*result.totals.find("flops_expected"), Unit::kFlop));
+  list.add_text("coverage", "100 % of the FLOP come from ops with a formula of their own: there are no other ops");
+  list.add_text("source", "SPEC_COUNT 1, 4, 16");
+  document.add(std::move(list));
+
+  ReportTable ops("ops", "Ops with FLOP");
+  ops.add_column(ReportColumn{"path", "op", Unit::kText, 0});
+  ops.add_column(ReportColumn{"times", "times", Unit::kCount, 0});
+  ops.add_column(ReportColumn{"each", "FLOP of one", Unit::kText, 0});
+  ops.add_column(ReportColumn{"flops_matmul", "together", Unit::kCount, 0, 4, true});
+  ReportTable parts("parts", "By part");
+  parts.add_column(ReportColumn{"part", "part", Unit::kText, 0});
+  parts.add_column(ReportColumn{"what", "what its ops compute", Unit::kText, 2});
+  parts.add_column(ReportColumn{"flops_matmul", "FLOP", Unit::kCount, 0, 4, true});
+  parts.add_column(ReportColumn{"share", "share", Unit::kPercent, 1});
+  for (size_t i = 0; i < workload.ops().size(); ++i) {
+    const Op& op = workload.ops()[i];
+    const Flops one = declared_cost(op).flops;
+    if (one.value() == 0) continue;
+    const u128 times = static_cast<u128>(workload.uses(static_cast<int>(i)));
+    ops.add_row({Cell::text(workload.path(static_cast<int>(i))), Cell::count(times), Cell::text(flops_with_numbers(op.spec)), Cell::count(one * times)});
+  }
+  ops.add_row({Cell::text("total"), Cell(), Cell(), Cell::count(total.flops)}, true);
+  for (const PartText& each : kParts) {
+    const Flops flops = workload.total(each.part).flops;
+    if (flops.value() == 0) continue;
+    parts.add_row({Cell::text(std::string(part_name(each.part))), Cell::text(each.what), Cell::count(flops), Cell::number(flops.to_double() / total.flops.to_double())});
+  }
+  parts.add_row({Cell::text("total"), Cell(), Cell::count(total.flops), Cell()}, true);
+  document.add(std::move(parts));
+  document.add(std::move(ops));
+}
+
+void explain_column_into(Document& document, const Column& column) {
+  document.title = std::string(column.key);
+  document.paragraph(std::string(column.meaning));
+  KeyValues list;
+  list.add_text("unit in files", base_unit(column));
+  if (!column.formula.empty()) list.add_text("formula", std::string(column.formula));
+  list.add_text("where", std::string(column.where));
+  if (const std::string source = source_of(column.key); !source.empty()) list.add_text("source", source);
+  document.add(std::move(list));
+}
+
+void explain_column_into(Document& document, const Column& column, const Configuration& configuration) {
+  explain_column_into(document, column);
+  document.title = fmt::format("{} of {}", column.key, configuration.label);
+  const bool generate = configuration.scenario.phase == Phase::kGenerate;
+  std::optional<Workload> workload;
+  if (!generate) workload = build(configuration.network, configuration.scenario);
+  const Result result = generate ? count_generation(configuration) : counted_result(configuration.label, configuration.network, configuration.scenario, *workload);
+  KeyValues list;
+  scenario_into(list, result.scenario);
+  const Cell* value = result.totals.find(std::string(column.key));
+  if (!value) value = result.scenario.find(std::string(column.key));
+  if (value) list.add_text("result", shown(*value, column.unit));
+  document.add(std::move(list));
+  bool listed = false;
+  for (const auto& [rows, name, title] : {std::tuple{&result.parts, "part", "By part"}, std::tuple{&result.ops, "path", "By op"}}) {
+    if (column.key == name) continue;
+    ReportTable table(name, title);
+    table.add_column(ReportColumn{name, name, Unit::kText, 0});
+    table.add_column(ReportColumn{std::string(column.key), std::string(column.label), column.unit == Unit::kFlop || column.unit == Unit::kBytes ? Unit::kCount : column.unit, 0, 6, true});
+    for (const Figures& row : *rows) {
+      const Cell* cell = row.find(std::string(column.key));
+      const Cell* label = row.find(name);
+      if (cell && label && !(cell->exact() && *cell->exact() == 0)) table.add_row({*label, *cell});
+    }
+    if (!table.rows.empty()) listed = true, document.add(std::move(table));
+  }
+  if (!value && !listed)
+    document.skipped(fmt::format("a count has no `{}` here: it belongs to {}, or to another phase or kind of model (fathom predict, run and compare give predicted and measured columns)", column.key, column.where));
+}
+
+bool explain_name_into(Document& document, const std::string& name) {
+  for (const NetworkEntry& entry : list_networks()) {
+    if (entry.name != name) continue;
+    const Network network = builtin_network(name);
+    const ParameterCount params = count_parameters(network);
+    document.title = name;
+    document.paragraph(entry.summary);
+    KeyValues list;
+    list.add_text("kind", "built-in model");
+    list.add_text("inputs", fmt::format("width {}, {} layers, vocabulary {}", grouped(static_cast<u128>(network.width)), network.layer_count(), grouped(static_cast<u128>(network.vocab))));
+    list.add_text("formula", "parameters: every matrix, bias, gain and table once; active: k of E experts");
+    list.add_text("result", fmt::format("{} parameters, {} active", grouped(params.total.value()), grouped(params.active.value())));
+    list.add_text("source", "models/networks; SPEC_COUNT 9");
+    document.add(std::move(list));
+    document.note(fmt::format("`fathom count {}` counts a step of it; `fathom explain total {}` adds it up.", name, name));
+    return true;
+  }
+  for (const auto& [machine_name, summary] : list_machine_names()) {
+    if (machine_name != name) continue;
+    document.title = name;
+    document.paragraph(summary);
+    KeyValues list;
+    list.add_text("kind", "machine");
+    if (name != "this-machine") {
+      const Machine machine = load_machine(name);
+      for (const Peak& peak : machine.peaks)
+        for (const auto& [threads, rate] : peak.rate)
+          list.add_text(fmt::format("{} peak{}", dtype_name(peak.dtype), peak.rate.size() > 1 ? fmt::format(", {} threads", threads) : ""), format_value(rate.value, Unit::kFlopRate), rate.source);
+    }
+    list.add_text("source", name == "this-machine" ? "probed here: fathom calibrate" : "models/machines: data sheets, and fits to measured kernels");
+    document.add(std::move(list));
+    document.note(fmt::format("`fathom predict MODEL --on {}` predicts for it.", name));
+    return true;
+  }
+  for (const auto& [backend_name, summary] : list_backend_names()) {
+    if (backend_name != name) continue;
+    document.title = name;
+    document.paragraph(summary);
+    KeyValues list;
+    list.add_text("kind", "backend");
+    list.add_text("source", "kernels/");
+    document.add(std::move(list));
+    document.note(fmt::format("`fathom run MODEL --backend {}` runs on it.", name));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fathom

@@ -1,0 +1,25 @@
+// What `fathom explain` knows beyond op kinds and conventions: totals, columns with their value for a model, and every name that `fathom list` gives.
+#pragma once
+
+#include <string>
+
+#include "reports/columns.hpp"
+#include "reports/document.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+
+// explain total: how a total is formed.
+void explain_total_into(Document& document);
+// explain total MODEL: every op with FLOPs with its formula in numbers, the sum of each part, and the sum of all.
+void explain_total_into(Document& document, const Configuration& configuration);
+
+// Meaning, unit, formula and source of a column.
+void explain_column_into(Document& document, const Column& column);
+// The same with its value for a model, and the parts or ops that it is the sum of. Columns of predictions and measurements name the command to ask.
+void explain_column_into(Document& document, const Column& column, const Configuration& configuration);
+
+// A built-in model, machine or backend; false where `name` is none.
+bool explain_name_into(Document& document, const std::string& name);
+
+}  // namespace fathom
