@@ -1,6 +1,6 @@
 // Where emitted ops go: into a Workload, or, when only totals are wanted, straight into sums.
 //
-// The emission code is the same for both. Counting makes no tensors, names or operand lists, which is what makes a sweep over hundreds of
+// The emission code is the same for all. A list that is only predicted needs no names and is made in the memory of the one before. Counting makes no tensors, names or operand lists, which is what makes a sweep over hundreds of
 // thousands of configurations possible; the sums are those of the list that would have been built (a test compares them).
 #pragma once
 
@@ -19,32 +19,43 @@ class Output {
  public:
   Output() = default;
   explicit Output(bool expectations) : counting_(true), expectations_(expectations) { blocks_.reserve(16); }
+  // A list without names in the memory of `list`, which must outlive this; restarts it.
+  explicit Output(WorkloadBuilder& list) : bare_(true), in_place_(&list) { list.restart(); }
 
   bool counting() const { return counting_; }
+  bool named() const { return !counting_ && !bare_; }
   TensorId tensor(const std::string& prefix, const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
     if (counting_) return next_++;
+    if (bare_) return in_place_->tensor_in_place(role, scope, rows, cols, dtype);
     return list_.tensor(prefix + name.str(), role, scope, rows, cols, dtype);
   }
-  const Tensor& at(TensorId id) const { return list_.at(id); }  // not when counting
-  WorkloadBuilder& list() { return list_; }
+  const Tensor& at(TensorId id) const { return bare_ ? in_place_->at(id) : list_.at(id); }  // not when counting
+  WorkloadBuilder& list() { return bare_ ? *in_place_ : list_; }
 
   int begin_block(const std::string& label, bool layered) {
-    if (!counting_) return list_.begin_block(label, layered);
+    if (!counting_) return list().begin_block(label, layered);
     blocks_.emplace_back();
     return static_cast<int>(blocks_.size() - 1);
   }
   template <class Spec>
   void op(const Name& leaf, Part part, Pass pass, const Spec& spec, const Operands& inputs, const Operands& outputs) {
-    if (counting_)
+    if (counting_) {
       count(part, pass, spec);
-    else
+    } else if (bare_) {
+      Operand in[Operands::kMost], out[Operands::kMost];
+      const std::size_t ins = inputs.copy(in), outs = outputs.copy(out);
+      in_place_->op_in_place(part, pass, spec, in, ins, out, outs);
+    } else {
       list_.op(leaf.str(), part, pass, spec, inputs.list(), outputs.list());
+    }
   }
   // The same with lists of any length.
   template <class Spec>
   void op_list(const char* leaf, Part part, Pass pass, const Spec& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
     if (counting_)
       count(part, pass, spec);
+    else if (bare_)
+      in_place_->op_in_place(part, pass, spec, inputs.data(), inputs.size(), outputs.data(), outputs.size());
     else
       list_.op(leaf, part, pass, spec, inputs, outputs);
   }
@@ -52,7 +63,7 @@ class Output {
     if (counting_)
       ++blocks_[static_cast<size_t>(block)].uses;
     else
-      list_.step(block, layer, weights, micro);
+      list().step(block, layer, weights, micro);
   }
   ListTotals totals() const;
   // Counting: no op had random rows or several weight sets, so that every sum is affine in the batch.
@@ -100,11 +111,13 @@ class Output {
   }
 
   bool counting_ = false;
+  bool bare_ = false;
   bool expectations_ = false;
   bool linear_ = true;
   TensorId next_ = 0;
   std::vector<BlockSums> blocks_;
   WorkloadBuilder list_;
+  WorkloadBuilder* in_place_ = nullptr;
 };
 
 }  // namespace fathom

@@ -127,7 +127,7 @@ void interval_for(const OpModel& model, const char* binding, double seconds, dou
   high = std::max(high, 0.0) * widen;
 }
 
-GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row) {
+GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* packed) {
   if (row.op != model.op) throw_internal("a row of another op was given to " + model.name);
   GpuPrediction p;
   const PhysicsEstimate physics = physics_of(model, device, row);
@@ -139,7 +139,7 @@ GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const Ta
   double residual = 0;
   if (fade > 0 && !model.residual.roots.empty()) {
     const auto features = residual_features(model, device, row, p.physics_s);
-    residual = std::clamp(model.residual.predict(features.data()), -model.clamp, model.clamp) * fade;
+    residual = std::clamp(packed ? packed->predict(features.data()) : model.residual.predict(features.data()), -model.clamp, model.clamp) * fade;
   }
   p.predicted_s = p.physics_s * std::exp(residual);
   p.octaves = outside.octaves;

@@ -17,7 +17,7 @@ constexpr double kUncalibratedLow = 0.5, kUncalibratedHigh = 2.0;
 
 class CpuModel : public OpModel {
  public:
-  explicit CpuModel(const Ceilings& c) : c_(c) {
+  CpuModel(const Ceilings& c, const StepContext& context) : c_(c), summary_(context.summary) {
     for (const GemmCurve& curve : c.machine().gemm_curves)
       if (curve.threads == c.threads()) curves_.push_back(&curve);
     for (const ClassFit& fit : c.machine().class_fits)
@@ -139,12 +139,13 @@ class CpuModel : public OpModel {
   }
 
   const Ceilings& c_;
+  const bool summary_;
   std::vector<const GemmCurve*> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;
 };
 
 }  // namespace
 
-std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings) { return std::make_unique<CpuModel>(ceilings); }
+std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings, const StepContext& context) { return std::make_unique<CpuModel>(ceilings, context); }
 
 }  // namespace fathom

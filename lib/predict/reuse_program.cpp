@@ -1,0 +1,245 @@
+#include "lib/predict/reuse_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+#include <map>
+#include <unordered_map>
+
+namespace fathom {
+namespace {
+
+constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
+
+double touched_bytes(const Workload& w, const Operand& operand, double limit) {
+  return std::min(limit, w.tensors()[static_cast<size_t>(operand.tensor)].bytes().to_double());
+}
+
+}  // namespace
+
+void ReuseProgram::structure_of(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into) {
+  into.clear();
+  into.push_back(bytes_between);
+  for (const Block& block : w.blocks()) into.push_back(block.first_op), into.push_back(block.op_count);
+  for (const Step& step : w.program()) {
+    into.push_back(step.block), into.push_back(step.layer);
+    into.push_back(step.weights), into.push_back(step.micro);
+  }
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    const Op& op = w.ops()[i];
+    into.push_back(static_cast<std::int32_t>(op.inputs.size()));
+    into.push_back(static_cast<std::int32_t>(op.outputs.size()));
+    for (const auto* operands : {&op.inputs, &op.outputs})
+      for (const Operand& operand : *operands) {
+        const Tensor& tensor = w.tensors()[static_cast<size_t>(operand.tensor)];
+        const bool touched = touched_bytes(w, operand, operands == &op.inputs ? works[i].read : works[i].written) > 0;
+        into.push_back(operand.tensor);
+        into.push_back(operand.layer_offset << 16 | static_cast<std::int32_t>(tensor.role) << 8 | static_cast<std::int32_t>(tensor.scope) << 1 | static_cast<std::int32_t>(touched));
+      }
+  }
+}
+
+bool ReuseProgram::worth_while(const Workload& w) {
+  double touches = 0;
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) touches += static_cast<double>(w.ops()[static_cast<size_t>(i)].inputs.size() + w.ops()[static_cast<size_t>(i)].outputs.size());
+  }
+  return touches * touches < 1e9;
+}
+
+ReuseProgram::ReuseProgram(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t> structure) : structure_(std::move(structure)) {
+  // Sites by op: the operands that have bytes, in order of touching.
+  std::vector<std::pair<std::int32_t, std::int32_t>> of_op;
+  std::vector<const Operand*> operand_of;
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    const Op& op = w.ops()[i];
+    const auto first = static_cast<std::int32_t>(sites_.size());
+    for (const auto* operands : {&op.inputs, &op.outputs})
+      for (const Operand& operand : *operands) {
+        const bool input = operands == &op.inputs;
+        if (!(touched_bytes(w, operand, input ? works[i].read : works[i].written) > 0)) continue;
+        const bool weight = input && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
+        sites_.push_back({static_cast<std::int32_t>(i), operand.tensor, !input ? Site::Kind::kWrite : weight ? Site::Kind::kWeight : Site::Kind::kRead, 0, 0});
+        operand_of.push_back(&operand);
+      }
+    of_op.push_back({first, static_cast<std::int32_t>(sites_.size())});
+  }
+
+  // Every touch of one round as (site, segment); segment 0 is what lies between ops.
+  struct Touch {
+    std::int32_t site;
+    size_t segment;
+  };
+  std::vector<Touch> round;
+  std::map<TensorInstance, size_t> segments;
+  std::vector<std::vector<std::int32_t>> touched_by(1, {kBetween});
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+      if (bytes_between) round.push_back({kBetween, 0});
+      for (std::int32_t site = of_op[static_cast<size_t>(i)].first; site < of_op[static_cast<size_t>(i)].second; ++site) {
+        const auto [found, fresh] = segments.try_emplace(instance_of(w, step, *operand_of[static_cast<size_t>(site)]), touched_by.size());
+        if (fresh) touched_by.emplace_back();
+        std::vector<std::int32_t>& by = touched_by[found->second];
+        if (std::find(by.begin(), by.end(), site) == by.end()) by.push_back(site);
+        round.push_back({site, found->second});
+      }
+    }
+  }
+  // Segments that the same sites touch have the same size, the largest of those touches: in the second round all of them have been made.
+  std::map<std::vector<std::int32_t>, std::int32_t> mass_of;
+  std::vector<std::int32_t> mass(touched_by.size());
+  for (size_t s = 0; s < touched_by.size(); ++s) {
+    std::sort(touched_by[s].begin(), touched_by[s].end());
+    const auto [found, fresh] = mass_of.try_emplace(touched_by[s], static_cast<std::int32_t>(masses_.size()));
+    if (fresh) masses_.push_back(touched_by[s]);
+    mass[s] = found->second;
+  }
+
+  // The second round: what was touched since, from a list of segments by last touch.
+  using Vector = std::vector<std::pair<std::int32_t, std::int32_t>>;  // (mass, times), ascending, no zeros
+  std::vector<std::vector<Vector>> distances(sites_.size());
+  std::list<size_t> recent;
+  std::vector<std::list<size_t>::iterator> where(touched_by.size(), recent.end());
+  std::vector<std::int32_t> times(masses_.size(), 0);
+  for (int r = 0; r < 2; ++r)
+    for (const Touch& touch : round) {
+      auto& at = where[touch.segment];
+      if (r == 1 && touch.site >= 0) {
+        std::vector<std::int32_t> seen;
+        for (auto s = recent.begin(); s != at; ++s)
+          if (times[static_cast<size_t>(mass[*s])]++ == 0) seen.push_back(mass[*s]);
+        std::sort(seen.begin(), seen.end());
+        Vector& sum = distances[static_cast<size_t>(touch.site)].emplace_back();
+        for (const std::int32_t m : seen) {
+          sum.push_back({m, times[static_cast<size_t>(m)]});
+          times[static_cast<size_t>(m)] = 0;
+        }
+      }
+      if (at != recent.end()) recent.erase(at);
+      recent.push_front(touch.segment);
+      at = recent.begin();
+    }
+
+  const auto difference = [](const Vector& a, const Vector& b) {
+    Vector result;
+    size_t i = 0, j = 0;
+    while (i < a.size() || j < b.size()) {
+      const std::int32_t m = i < a.size() && (j == b.size() || a[i].first <= b[j].first) ? a[i].first : b[j].first;
+      std::int32_t by = 0;
+      if (i < a.size() && a[i].first == m) by += a[i++].second;
+      if (j < b.size() && b[j].first == m) by -= b[j++].second;
+      if (by != 0) result.push_back({m, by});
+    }
+    return result;
+  };
+  std::map<Vector, Sum> known;
+  const auto store = [&](const Vector& sum) {
+    const auto [found, fresh] = known.try_emplace(sum);
+    if (fresh) {
+      found->second.first = static_cast<std::int32_t>(terms_.size());
+      for (const auto& [m, by] : sum) terms_.push_back({m, by});
+      found->second.last = static_cast<std::int32_t>(terms_.size());
+    }
+    return found->second;
+  };
+  for (size_t s = 0; s < sites_.size(); ++s) {
+    sites_[s].first_run = static_cast<std::int32_t>(runs_.size());
+    const std::vector<Vector>& all = distances[s];
+    for (size_t from = 0; from < all.size();) {
+      size_t to = from + 1;
+      Vector step;
+      if (to < all.size()) {
+        step = difference(all[to], all[from]);
+        while (to + 1 < all.size() && difference(all[to + 1], all[to]) == step) ++to;
+        ++to;
+      }
+      // Two uses are always a progression: leave the second to a longer one that may begin with it.
+      if (to - from == 2 && !step.empty() && to < all.size()) to = from + 1, step.clear();
+      runs_.push_back({static_cast<std::int32_t>(to - from), store(all[from]), store(step)});
+      from = to;
+    }
+    sites_[s].last_run = static_cast<std::int32_t>(runs_.size());
+  }
+}
+
+double ReuseProgram::value(const Sum& sum) const {
+  double total = 0;
+  for (std::int32_t t = sum.first; t < sum.last; ++t) total += static_cast<double>(terms_[static_cast<size_t>(t)].times) * mass_[static_cast<size_t>(terms_[static_cast<size_t>(t)].mass)];
+  return total;
+}
+
+void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works, const Machine& machine, int threads, double bytes_between_ops, PerOp<Residency>& result) {
+  touched_.resize(sites_.size());
+  for (size_t s = 0; s < sites_.size(); ++s) {
+    const OpWork& work = works[static_cast<size_t>(sites_[s].op)];
+    touched_[s] = touched_bytes(w, {sites_[s].tensor, 0}, sites_[s].kind == Site::Kind::kWrite ? work.written : work.read);
+  }
+  mass_.assign(masses_.size(), 0.0);
+  for (size_t m = 0; m < masses_.size(); ++m)
+    for (const std::int32_t site : masses_[m]) mass_[m] = std::max(mass_[m], site == kBetween ? bytes_between_ops : touched_[static_cast<size_t>(site)]);
+
+  const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
+  std::array<double, kMaxLevels> capacity{};  // 0: a level without one serves nothing
+  for (int l = 0; l + 1 < count; ++l) {
+    const MemoryLevel& level = machine.levels[static_cast<size_t>(l)];
+    const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
+    if (level.capacity) capacity[static_cast<size_t>(l)] = level.capacity->value * (level.shared ? 1.0 : cores);
+  }
+  LevelShares outermost{};
+  if (!machine.levels.empty()) outermost[std::min<size_t>(kMaxLevels, machine.levels.size()) - 1] = 1;
+
+  std::vector<double> missed;
+  for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
+    Residency& r = result[static_cast<int>(i)];
+    r = {};
+    double weights = 0, reads = 0, writes = 0;
+    for (; site < sites_.size() && sites_[site].op == static_cast<std::int32_t>(i); ++site) {
+      const Site& s = sites_[site];
+      const double bytes = touched_[site];
+      LevelShares& into = s.kind == Site::Kind::kWrite ? r.writes : s.kind == Site::Kind::kWeight ? r.weights : r.reads;
+      double& sum = s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads;
+      for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
+        const Run& run = runs_[static_cast<size_t>(n)];
+        const double from = value(run.base) + bytes, step = value(run.step);
+        const bool same = step == 0;
+        const auto uses = static_cast<size_t>(same ? 1 : run.uses);
+        const double times = bytes * (same ? static_cast<double>(run.uses) : 1.0);
+        sum += bytes * static_cast<double>(run.uses);
+        missed.assign(uses, 1.0);
+        for (int l = 0; l + 1 < count; ++l) {
+          const double c = capacity[static_cast<size_t>(l)];
+          if (!(c > 0)) continue;
+          double served = 0;
+          for (size_t k = 0; k < uses; ++k) {
+            const double ratio = (from + static_cast<double>(k) * step) / c, square = ratio * ratio;
+            const double hit = 1 / (1 + square * square);
+            served += missed[k] * hit;
+            missed[k] *= 1 - hit;
+          }
+          into[static_cast<size_t>(l)] += times * served;
+        }
+        if (count > 0) {
+          double rest = 0;
+          for (size_t k = 0; k < uses; ++k) rest += missed[k];
+          into[static_cast<size_t>(count - 1)] += times * rest;
+        }
+      }
+    }
+    const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
+    r.weight_bytes = std::min(weights / uses, works[i].read);
+    const auto normalise = [&](LevelShares& shares, double total) {
+      if (total > 0) {
+        for (double& share : shares) share *= 1 / total;
+      } else {
+        shares = outermost;
+      }
+    };
+    normalise(r.weights, weights);
+    normalise(r.reads, reads);
+    normalise(r.writes, writes);
+  }
+}
+
+}  // namespace fathom
