@@ -85,8 +85,9 @@ ModelBuilder::Kind& ModelBuilder::kind_of(int layer, bool needs_grad, bool accum
     kind.label = same == 1 ? sort : fmt::format("{}{}", sort, same);
     kind.tape.set_prefix(kind.label + "/");
   }
-  // Where every layer has its own weights, no instance of a tensor is that of another kind.
-  if (out_.named() || (!out_.counting() && !network_.weights_of.empty())) kind.tape.set_weight_pool(pool_of(index));
+  // Where every layer has its own weights and is passed once, no instance of a tensor is that of another kind.
+  const bool meet = !network_.weights_of.empty() || (training_ && scenario_.grad_accumulation > 1);
+  if (out_.named() || (!out_.counting() && meet)) kind.tape.set_weight_pool(pool_of(index));
   kind.tape.accumulate_weights = accumulate;
   kind.forward = out_.begin_block(kind.label, true);
   kind.y = kind.emitter->forward();
