@@ -100,8 +100,9 @@ int main(int count, char** words) {
   const auto add = [&](Sweep s) {
     if (s.name.find(only) != std::string::npos) sweeps.push_back(std::move(s));
   };
-  for (const Machine* machine : {&gpu, &cpu}) {
-    if (machine == &cpu && cpu_file.empty()) continue;
+  std::vector<const Machine*> machines = {&gpu};
+  if (!cpu_file.empty()) machines.push_back(&cpu);
+  for (const Machine* machine : machines) {
     for (const bool routed : {false, true}) {
       add(sweep("lengths x batches", *machine, routed, "prefill", "64:8192:64", "1:96"));
       add(sweep("lengths x batches", *machine, routed, "train", "64:4096:64", "1:64"));
