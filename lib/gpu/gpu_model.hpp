@@ -96,7 +96,7 @@ struct PhysicsEstimate {
 PhysicsEstimate physics_of(const OpModel& model, const GpuDevice& device, const TableRow& row);
 
 // Tree features of a row (features.hpp) under the model's physics.
-std::vector<double> residual_features(const OpModel& model, const GpuDevice& device, const TableRow& row, double physics_s);
+std::vector<double> residual_features(const OpModel& model, const GpuDevice& device, const TableRow& row);
 
 // Axis values of a row in the order of the hull: the keys, then their product "work" (m·n·k; batch·length·heads).
 std::vector<HullAxis> hull_of(const std::vector<TableRow>& rows);

@@ -54,7 +54,7 @@ class ShapeCache {
   }
 
  private:
-  static constexpr std::size_t kPlaces = std::size_t{1} << 14;
+  static constexpr std::size_t kPlaces = std::size_t{1} << 15;
   std::vector<Entry> entries_;
 };
 

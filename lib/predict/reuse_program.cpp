@@ -134,14 +134,23 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<OpWork>& works, 
     }
     return result;
   };
-  std::map<Vector, Sum> known;
+  constexpr size_t kNeighbours = 24;  // earlier sums that are tried as a beginning
+  std::map<Vector, std::int32_t> known;
+  std::vector<const Vector*> stored;
   const auto store = [&](const Vector& sum) {
-    const auto [found, fresh] = known.try_emplace(sum);
-    if (fresh) {
-      found->second.first = static_cast<std::int32_t>(terms_.size());
-      for (const auto& [m, by] : sum) terms_.push_back({m, by});
-      found->second.last = static_cast<std::int32_t>(terms_.size());
+    const auto [found, fresh] = known.try_emplace(sum, static_cast<std::int32_t>(stored.size()));
+    if (!fresh) return found->second;
+    Sum best;
+    Vector rest = sum;
+    for (size_t n = stored.size(); n-- > 0 && n + kNeighbours >= stored.size();) {
+      Vector other = difference(sum, *stored[n]);
+      if (other.size() + 1 < rest.size()) rest = std::move(other), best.from = static_cast<std::int32_t>(n);
     }
+    best.first = static_cast<std::int32_t>(terms_.size());
+    for (const auto& [m, by] : rest) terms_.push_back({m, by});
+    best.last = static_cast<std::int32_t>(terms_.size());
+    sums_.push_back(best);
+    stored.push_back(&found->first);
     return found->second;
   };
   for (size_t s = 0; s < sites_.size(); ++s) {
@@ -157,17 +166,11 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<OpWork>& works, 
       }
       // Two uses are always a progression: leave the second to a longer one that may begin with it.
       if (to - from == 2 && !step.empty() && to < all.size()) to = from + 1, step.clear();
-      runs_.push_back({static_cast<std::int32_t>(to - from), store(all[from]), store(step)});
+      runs_.push_back({static_cast<std::int32_t>(to - from), store(all[from]), step.empty() ? -1 : store(step)});
       from = to;
     }
     sites_[s].last_run = static_cast<std::int32_t>(runs_.size());
   }
-}
-
-double ReuseProgram::value(const Sum& sum) const {
-  double total = 0;
-  for (std::int32_t t = sum.first; t < sum.last; ++t) total += static_cast<double>(terms_[static_cast<size_t>(t)].times) * mass_[static_cast<size_t>(terms_[static_cast<size_t>(t)].mass)];
-  return total;
 }
 
 void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works, const Machine& machine, int threads, double bytes_between_ops, PerOp<Residency>& result) {
@@ -190,7 +193,19 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
   LevelShares outermost{};
   if (!machine.levels.empty()) outermost[std::min<size_t>(kMaxLevels, machine.levels.size()) - 1] = 1;
 
-  std::vector<double> missed;
+  value_.resize(sums_.size());
+  for (size_t n = 0; n < sums_.size(); ++n) {
+    const Sum& sum = sums_[n];
+    double total = sum.from >= 0 ? value_[static_cast<size_t>(sum.from)] : 0;
+    for (std::int32_t t = sum.first; t < sum.last; ++t) {
+      const Term term = terms_[static_cast<size_t>(t)];
+      total += static_cast<double>(term.times) * mass_[static_cast<size_t>(term.mass)];
+    }
+    value_[n] = total;
+  }
+
+  constexpr double kFar = 1e5;  // times the capacity: a share of 1e-20 is hit, or missed at the inverse
+  std::array<double, 256> missed;
   for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
     Residency& r = result[static_cast<int>(i)];
     r = {};
@@ -202,28 +217,38 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
       double& sum = s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads;
       for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
         const Run& run = runs_[static_cast<size_t>(n)];
-        const double from = value(run.base) + bytes, step = value(run.step);
-        const bool same = step == 0;
-        const auto uses = static_cast<size_t>(same ? 1 : run.uses);
-        const double times = bytes * (same ? static_cast<double>(run.uses) : 1.0);
+        const double first = value_[static_cast<size_t>(run.base)] + bytes, step = run.step < 0 ? 0.0 : value_[static_cast<size_t>(run.step)];
         sum += bytes * static_cast<double>(run.uses);
-        missed.assign(uses, 1.0);
-        for (int l = 0; l + 1 < count; ++l) {
-          const double c = capacity[static_cast<size_t>(l)];
-          if (!(c > 0)) continue;
-          double served = 0;
-          for (size_t k = 0; k < uses; ++k) {
-            const double ratio = (from + static_cast<double>(k) * step) / c, square = ratio * ratio;
-            const double hit = 1 / (1 + square * square);
-            served += missed[k] * hit;
-            missed[k] *= 1 - hit;
+        // Uses at one distance count as one; others in pieces that fit the buffer.
+        const bool same = step == 0;
+        const int all = same ? 1 : run.uses;
+        const double times = bytes * (same ? static_cast<double>(run.uses) : 1.0);
+        for (int done = 0; done < all; done += static_cast<int>(missed.size())) {
+          const int uses = std::min(all - done, static_cast<int>(missed.size()));
+          const double from = first + static_cast<double>(done) * step, last = from + static_cast<double>(uses - 1) * step;
+          std::fill_n(missed.begin(), uses, 1.0);
+          double rest = uses;
+          for (int l = 0; l + 1 < count; ++l) {
+            const double c = capacity[static_cast<size_t>(l)];
+            if (!(c > 0) || std::min(from, last) > kFar * c) continue;
+            if (std::max(from, last) * kFar < c) {
+              into[static_cast<size_t>(l)] += times * rest;
+              rest = 0;
+              break;
+            }
+            const double scale = 1 / c;
+            double served = 0, left = 0;
+            for (int k = 0; k < uses; ++k) {
+              const double ratio = (from + static_cast<double>(k) * step) * scale, square = ratio * ratio;
+              const double hit = 1 / (1 + square * square), here = missed[static_cast<size_t>(k)];
+              served += here * hit;
+              missed[static_cast<size_t>(k)] = here * (1 - hit);
+              left += missed[static_cast<size_t>(k)];
+            }
+            into[static_cast<size_t>(l)] += times * served;
+            rest = left;
           }
-          into[static_cast<size_t>(l)] += times * served;
-        }
-        if (count > 0) {
-          double rest = 0;
-          for (size_t k = 0; k < uses; ++k) rest += missed[k];
-          into[static_cast<size_t>(count - 1)] += times * rest;
+          if (count > 0) into[static_cast<size_t>(count - 1)] += times * rest;
         }
       }
     }

@@ -32,13 +32,15 @@ class ReuseProgram {
     std::int32_t mass;
     std::int32_t times;
   };
-  struct Sum {  // terms_[first, last)
+  // An earlier sum (below 0: none) and terms_[first, last): neighbours in the program differ by little.
+  struct Sum {
+    std::int32_t from = -1;
     std::int32_t first = 0, last = 0;
   };
-  // `uses` touches of one operand whose distances are base, base + step, base + 2 step, ...
+  // `uses` touches of one operand whose distances are base, base + step, base + 2 step, ... (indices of sums_; step below 0: all the same).
   struct Run {
     std::int32_t uses = 0;
-    Sum base, step;
+    std::int32_t base = 0, step = -1;
   };
   struct Site {  // an operand of an op that has bytes
     std::int32_t op = 0;
@@ -46,14 +48,13 @@ class ReuseProgram {
     enum class Kind : std::uint8_t { kWeight, kRead, kWrite } kind = Kind::kRead;
     std::int32_t first_run = 0, last_run = 0;
   };
-  double value(const Sum& sum) const;
-
   std::vector<std::int32_t> structure_;
   std::vector<Site> sites_;
   std::vector<Run> runs_;
+  std::vector<Sum> sums_;
   std::vector<Term> terms_;
   std::vector<std::vector<std::int32_t>> masses_;  // of a kind of memory: the operands that touch it; its size is the largest touch
-  std::vector<double> touched_, mass_;             // by site, by mass: of the list at hand
+  std::vector<double> touched_, mass_, value_;     // by site, by mass, by sum: of the list at hand
 };
 
 }  // namespace fathom
