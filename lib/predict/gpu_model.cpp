@@ -94,19 +94,30 @@ class GpuOpModel : public OpModel {
 
   StepOverhead overhead(const Workload& w, const PerOp<OpPrediction>& ops) const override {
     if (context_.graph) return {graph_launch(), Provenance::kFitted};
-    // Two clocks: the host launches, the device follows (SPEC_PREDICT 7.2).
+    // Two clocks: the host launches, the device follows (SPEC_PREDICT 7.2). Over one block the device's clock becomes max(device + busy, host + behind): what a block
+    // does to the clocks is worked out once, however many layers run it.
+    struct Effect {
+      double busy = 0, behind = 0, launches = 0;
+    };
+    std::vector<Effect> effects;
+    for (const Block& block : w.blocks()) {
+      Effect& effect = effects.emplace_back();
+      for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+        const int kernels = gpu_kernels(w.ops()[static_cast<size_t>(i)].spec);
+        const double each = ops[i].each.seconds / kernels;
+        for (int k = 0; k < kernels; ++k) {
+          effect.launches += kEagerLaunchSeconds;
+          effect.behind = std::max(effect.behind, effect.launches + kEagerLatencySeconds) + each;
+        }
+        effect.busy += ops[i].each.seconds;
+      }
+    }
     double host = 0, device = 0, sum = 0;
     for (const Step& step : w.program()) {
-      const Block& block = w.blocks()[static_cast<size_t>(step.block)];
-      for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
-        const double seconds = ops[i].each.seconds;
-        const int kernels = gpu_kernels(w.ops()[static_cast<size_t>(i)].spec);
-        for (int k = 0; k < kernels; ++k) {
-          host += kEagerLaunchSeconds;
-          device = std::max(device, host + kEagerLatencySeconds) + seconds / kernels;
-        }
-        sum += seconds;
-      }
+      const Effect& effect = effects[static_cast<size_t>(step.block)];
+      device = std::max(device + effect.busy, host + effect.behind);
+      host += effect.launches;
+      sum += effect.busy;
     }
     return {std::max(0.0, device - sum) + kSynchroniseSeconds, Provenance::kDatasheet};
   }

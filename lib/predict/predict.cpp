@@ -299,15 +299,15 @@ struct StepPredictor::State {
 
   void find_operands(const Workload& w) {
     const double between = bench.options.bytes_between_ops;
-    ReuseProgram::structure_of(w, works, between > 0, structure);
+    ReuseProgram::structure_of(w, works, between > 0, structure, touched);
     for (Structure& known : structures) {
       if (known.of != structure) continue;
       known.last = ++clock;
       // A structure that is met once or twice is walked: sums pay when many lists share them.
-      if (!known.program && ++known.met >= kPatience && ReuseProgram::worth_while(w)) known.program = std::make_unique<ReuseProgram>(w, works, between > 0, structure);
+      if (!known.program && ++known.met >= kPatience && ReuseProgram::worth_while(w)) known.program = std::make_unique<ReuseProgram>(w, touched, between > 0, structure);
       if (known.program) {
         where = PerOp<Residency>(w);
-        known.program->evaluate(w, works, machine, bench.ceilings.threads(), between, where);
+        known.program->evaluate(w, works, touched, machine, bench.ceilings.threads(), between, where);
         return;
       }
       break;
@@ -336,6 +336,7 @@ struct StepPredictor::State {
   std::vector<Structure> structures;
   std::uint64_t clock = 0;
   std::vector<std::int32_t> structure;
+  std::vector<double> touched;
   std::vector<OpWork> works;
   PerOp<Residency> where;
   StepPrediction result;

@@ -11,14 +11,18 @@ namespace {
 
 constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
 
-double touched_bytes(const Workload& w, const Operand& operand, double limit) {
-  return std::min(limit, w.tensors()[static_cast<size_t>(operand.tensor)].bytes().to_double());
+double touched_bytes(const Tensor& tensor, double limit) {
+  constexpr std::int64_t kSmall = std::int64_t{1} << 30;  // whose product with the size of an element fits 64 bits
+  const double bytes = tensor.rows < kSmall && tensor.cols < kSmall ? static_cast<double>(tensor.rows * tensor.cols * static_cast<std::int64_t>(dtype_bytes(tensor.dtype)))
+                                                                    : tensor.bytes().to_double();
+  return std::min(limit, bytes);
 }
 
 }  // namespace
 
-void ReuseProgram::structure_of(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into) {
+void ReuseProgram::structure_of(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into, std::vector<double>& touched) {
   into.clear();
+  touched.clear();
   into.push_back(bytes_between);
   for (const Block& block : w.blocks()) into.push_back(block.first_op), into.push_back(block.op_count);
   for (const Step& step : w.program()) {
@@ -32,9 +36,10 @@ void ReuseProgram::structure_of(const Workload& w, const std::vector<OpWork>& wo
     for (const auto* operands : {&op.inputs, &op.outputs})
       for (const Operand& operand : *operands) {
         const Tensor& tensor = w.tensors()[static_cast<size_t>(operand.tensor)];
-        const bool touched = touched_bytes(w, operand, operands == &op.inputs ? works[i].read : works[i].written) > 0;
+        const double bytes = touched_bytes(tensor, operands == &op.inputs ? works[i].read : works[i].written);
+        touched.push_back(bytes);
         into.push_back(operand.tensor);
-        into.push_back(operand.layer_offset << 16 | static_cast<std::int32_t>(tensor.role) << 8 | static_cast<std::int32_t>(tensor.scope) << 1 | static_cast<std::int32_t>(touched));
+        into.push_back(operand.layer_offset << 16 | static_cast<std::int32_t>(tensor.role) << 8 | static_cast<std::int32_t>(tensor.scope) << 1 | static_cast<std::int32_t>(bytes > 0));
       }
   }
 }
@@ -48,19 +53,20 @@ bool ReuseProgram::worth_while(const Workload& w) {
   return touches * touches < 1e9;
 }
 
-ReuseProgram::ReuseProgram(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t> structure) : structure_(std::move(structure)) {
+ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched, bool bytes_between, std::vector<std::int32_t> structure) : structure_(std::move(structure)) {
   // Sites by op: the operands that have bytes, in order of touching.
   std::vector<std::pair<std::int32_t, std::int32_t>> of_op;
   std::vector<const Operand*> operand_of;
+  std::int32_t number = -1;
   for (size_t i = 0; i < w.ops().size(); ++i) {
     const Op& op = w.ops()[i];
     const auto first = static_cast<std::int32_t>(sites_.size());
     for (const auto* operands : {&op.inputs, &op.outputs})
       for (const Operand& operand : *operands) {
         const bool input = operands == &op.inputs;
-        if (!(touched_bytes(w, operand, input ? works[i].read : works[i].written) > 0)) continue;
+        if (!(touched[static_cast<size_t>(++number)] > 0)) continue;
         const bool weight = input && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
-        sites_.push_back({static_cast<std::int32_t>(i), operand.tensor, !input ? Site::Kind::kWrite : weight ? Site::Kind::kWeight : Site::Kind::kRead, 0, 0});
+        sites_.push_back({static_cast<std::int32_t>(i), number, !input ? Site::Kind::kWrite : weight ? Site::Kind::kWeight : Site::Kind::kRead, 0, 0});
         operand_of.push_back(&operand);
       }
     of_op.push_back({first, static_cast<std::int32_t>(sites_.size())});
@@ -173,15 +179,12 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<OpWork>& works, 
   }
 }
 
-void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works, const Machine& machine, int threads, double bytes_between_ops, PerOp<Residency>& result) {
-  touched_.resize(sites_.size());
-  for (size_t s = 0; s < sites_.size(); ++s) {
-    const OpWork& work = works[static_cast<size_t>(sites_[s].op)];
-    touched_[s] = touched_bytes(w, {sites_[s].tensor, 0}, sites_[s].kind == Site::Kind::kWrite ? work.written : work.read);
-  }
+void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works, const std::vector<double>& touched, const Machine& machine, int threads, double bytes_between_ops,
+                            PerOp<Residency>& result) {
   mass_.assign(masses_.size(), 0.0);
   for (size_t m = 0; m < masses_.size(); ++m)
-    for (const std::int32_t site : masses_[m]) mass_[m] = std::max(mass_[m], site == kBetween ? bytes_between_ops : touched_[static_cast<size_t>(site)]);
+    for (const std::int32_t site : masses_[m])
+      mass_[m] = std::max(mass_[m], site == kBetween ? bytes_between_ops : touched[static_cast<size_t>(sites_[static_cast<size_t>(site)].operand)]);
 
   const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
   std::array<double, kMaxLevels> capacity{};  // 0: a level without one serves nothing
@@ -205,14 +208,14 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
   }
 
   constexpr double kFar = 1e5;  // times the capacity: a share of 1e-20 is hit, or missed at the inverse
-  std::array<double, 256> missed;
+  std::array<double, 256> missed, hits;
   for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
     Residency& r = result[static_cast<int>(i)];
     r = {};
     double weights = 0, reads = 0, writes = 0;
     for (; site < sites_.size() && sites_[site].op == static_cast<std::int32_t>(i); ++site) {
       const Site& s = sites_[site];
-      const double bytes = touched_[site];
+      const double bytes = touched[static_cast<size_t>(s.operand)];
       LevelShares& into = s.kind == Site::Kind::kWrite ? r.writes : s.kind == Site::Kind::kWeight ? r.weights : r.reads;
       double& sum = s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads;
       for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
@@ -226,8 +229,8 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
         for (int done = 0; done < all; done += static_cast<int>(missed.size())) {
           const int uses = std::min(all - done, static_cast<int>(missed.size()));
           const double from = first + static_cast<double>(done) * step, last = from + static_cast<double>(uses - 1) * step;
-          std::fill_n(missed.begin(), uses, 1.0);
           double rest = uses;
+          bool whole = true;  // nothing was served yet: `missed` holds nothing
           for (int l = 0; l + 1 < count; ++l) {
             const double c = capacity[static_cast<size_t>(l)];
             if (!(c > 0) || std::min(from, last) > kFar * c) continue;
@@ -237,16 +240,21 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
               break;
             }
             const double scale = 1 / c;
-            double served = 0, left = 0;
             for (int k = 0; k < uses; ++k) {
               const double ratio = (from + static_cast<double>(k) * step) * scale, square = ratio * ratio;
-              const double hit = 1 / (1 + square * square), here = missed[static_cast<size_t>(k)];
-              served += here * hit;
-              missed[static_cast<size_t>(k)] = here * (1 - hit);
-              left += missed[static_cast<size_t>(k)];
+              hits[static_cast<size_t>(k)] = 1 / (1 + square * square);
             }
-            into[static_cast<size_t>(l)] += times * served;
-            rest = left;
+            if (whole) std::fill_n(missed.begin(), uses, 1.0);
+            whole = false;
+            double served[2] = {}, left[2] = {};
+            for (int k = 0; k < uses; ++k) {
+              const double hit = hits[static_cast<size_t>(k)], here = missed[static_cast<size_t>(k)], after = here * (1 - hit);
+              missed[static_cast<size_t>(k)] = after;
+              served[k & 1] += here * hit;
+              left[k & 1] += after;
+            }
+            into[static_cast<size_t>(l)] += times * (served[0] + served[1]);
+            rest = left[0] + left[1];
           }
           if (count > 0) into[static_cast<size_t>(count - 1)] += times * rest;
         }

@@ -16,16 +16,18 @@ namespace fathom {
 
 class ReuseProgram {
  public:
-  // What the sums depend on: steps, operands, and which operands have bytes at all. `works` is work_of(spec, declared(spec)) per op.
-  static void structure_of(const Workload& workload, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into);
+  // What the sums depend on: steps, operands, and which operands have bytes at all. `works` is work_of(spec, declared(spec)) per op; `touched` receives the bytes
+  // that each op touches of each operand, inputs before outputs.
+  static void structure_of(const Workload& workload, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into, std::vector<double>& touched);
   // Touches of two rounds times pieces of memory: what compiling costs at most. Too much for very long programs, which are walked instead.
   static bool worth_while(const Workload& workload);
 
-  ReuseProgram(const Workload& workload, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t> structure);
+  ReuseProgram(const Workload& workload, const std::vector<double>& touched, bool bytes_between, std::vector<std::int32_t> structure);
   const std::vector<std::int32_t>& structure() const { return structure_; }
 
   // residency(workload, machine, threads, nullptr, bytes_between_ops) for a list of this structure.
-  void evaluate(const Workload& workload, const std::vector<OpWork>& works, const Machine& machine, int threads, double bytes_between_ops, PerOp<Residency>& result);
+  void evaluate(const Workload& workload, const std::vector<OpWork>& works, const std::vector<double>& touched, const Machine& machine, int threads, double bytes_between_ops,
+                PerOp<Residency>& result);
 
  private:
   struct Term {
@@ -44,7 +46,7 @@ class ReuseProgram {
   };
   struct Site {  // an operand of an op that has bytes
     std::int32_t op = 0;
-    TensorId tensor = -1;
+    std::int32_t operand = 0;  // of all operands of the list
     enum class Kind : std::uint8_t { kWeight, kRead, kWrite } kind = Kind::kRead;
     std::int32_t first_run = 0, last_run = 0;
   };
@@ -54,7 +56,7 @@ class ReuseProgram {
   std::vector<Sum> sums_;
   std::vector<Term> terms_;
   std::vector<std::vector<std::int32_t>> masses_;  // of a kind of memory: the operands that touch it; its size is the largest touch
-  std::vector<double> touched_, mass_, value_;     // by site, by mass, by sum: of the list at hand
+  std::vector<double> mass_, value_;               // by mass, by sum: of the list at hand
 };
 
 }  // namespace fathom
