@@ -207,4 +207,14 @@ ListTotals count_totals(const Network& network, const Scenario& scenario, bool e
   return totals;
 }
 
+ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, const std::vector<BlockExpectation>* known) {
+  check(network, scenario);
+  Output out(true, true, known);
+  ModelBuilder(network, scenario, out).run();
+  ListTotals totals = out.totals();
+  totals.affine_in_batch = out.linear();
+  out.expectations(blocks);
+  return totals;
+}
+
 }  // namespace fathom

@@ -18,7 +18,11 @@ namespace fathom {
 class Output {
  public:
   Output() = default;
-  explicit Output(bool expectations) : counting_(true), expectations_(expectations) { blocks_.reserve(16); }
+  // `keep`: expectations() is wanted. `known`: those of the same list with another number of cached keys, whose coefficients are taken over.
+  explicit Output(bool expectations, bool keep = false, const std::vector<BlockExpectation>* known = nullptr)
+      : counting_(true), keep_(expectations && keep), expectations_(expectations), known_(known) {
+    blocks_.reserve(16);
+  }
   // A list without names in the memory of `list`, which must outlive this; restarts it.
   explicit Output(WorkloadBuilder& list) : bare_(true), in_place_(&list) { list.restart(); }
 
@@ -66,11 +70,14 @@ class Output {
       list().step(block, layer, weights, micro);
   }
   ListTotals totals() const;
+  // Counting with expectations: what of them changes with the batch. Fails (false) where that is more than rows: experts, or pairs by the rows chosen.
+  bool expectations(std::vector<BlockExpectation>& into) const;
   // Counting: no op had random rows or several weight sets, so that every sum is affine in the batch.
   bool linear() const { return linear_; }
 
  private:
   struct BlockSums {
+    std::vector<BlockExpectation::Random> kept;
     std::int64_t uses = 0;
     bool any_random = false;
     Cost fixed;              // of ops without anything random
@@ -91,6 +98,7 @@ class Output {
     else if constexpr (requires { spec.rows; }) return spec.rows.routed();
     else return false;
   }
+  bool keep(const OpSpec& spec, BlockSums& block) const;
   template <class Spec>
   void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
@@ -107,12 +115,22 @@ class Output {
       block.parts[static_cast<size_t>(part)] += flops;  // at most sum.flops, which is checked
       block.passes[static_cast<size_t>(pass)] += flops;
     }
-    if (random) block.expected += expected_cost(spec);
+    if (!random) return;
+    const OpSpec op = spec;
+    if (keep_ && keepable_ && keep(op, block)) {
+      block.expected += expected_at(block.kept.back().units, block.kept.back().rows, block.kept.back().sequences);
+      return;
+    }
+    keepable_ = false;
+    block.expected += expected_cost(op);
   }
 
   bool counting_ = false;
   bool bare_ = false;
+  bool keep_ = false;
+  bool keepable_ = true;
   bool expectations_ = false;
+  const std::vector<BlockExpectation>* known_ = nullptr;
   bool linear_ = true;
   TensorId next_ = 0;
   std::vector<BlockSums> blocks_;

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
-#include "lib/cost.hpp"
+#include "lib/cost_rules.hpp"
 
 namespace fathom {
 
@@ -15,6 +16,17 @@ struct ListTotals {
   Flops part(Part part) const { return flops_by_part[static_cast<size_t>(part)]; }
   bool affine_in_batch = false;              // no random rows and no experts: every declared sum is a + b x batch
   Flops pass(Pass pass) const { return flops_by_pass[static_cast<size_t>(pass)]; }
+};
+
+// One block's part of the expected total: ops without anything random, then those with random rows, as functions of the rows.
+struct BlockExpectation {
+  struct Random {
+    ExpectedUnits units;
+    double rows = 0, sequences = 0;   // at the batch that was counted; both are numbers per sequence times the batch
+  };
+  double uses = 0;
+  std::array<u128, 5> fixed{};        // FLOPs, recomputed FLOPs, elements, bytes read, bytes written
+  std::vector<Random> random;
 };
 
 // The expectation of a list without anything random.
