@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/error.hpp"
+#include "lib/gpu/gpu_model.hpp"
 #include "models/builder.hpp"
 #include "models/machine_ini.hpp"
 #include "tools/sweep_run.hpp"
@@ -94,13 +95,21 @@ int main(int count, char** words) {
     else return fmt::print(stderr, "bench_predict [--rounds N] [--cpu MACHINE.ini] [--only TEXT]\n"), 2;
   }
   const Machine gpu = load_machine("h200");
+  // Physics form alone: the fitted forms without the trees that correct them.
+  Machine physics = gpu;
+  physics.name = "h200, physics form";
+  physics.gpu_fit = GpuFit("physics", [&gpu] {
+    fathom::gpu::GpuModel model = gpu.gpu_fit.model();
+    for (fathom::gpu::OpModel& op : model.ops) op.residual = {};
+    return model;
+  });
   Machine cpu;
   if (!cpu_file.empty()) cpu = load_machine(cpu_file), cpu.name = "CPU";
   std::vector<Sweep> sweeps;
   const auto add = [&](Sweep s) {
     if (s.name.find(only) != std::string::npos) sweeps.push_back(std::move(s));
   };
-  std::vector<const Machine*> machines = {&gpu};
+  std::vector<const Machine*> machines = {&physics, &gpu};
   if (!cpu_file.empty()) machines.push_back(&cpu);
   for (const Machine* machine : machines) {
     for (const bool routed : {false, true}) {
@@ -119,10 +128,10 @@ int main(int count, char** words) {
       rows[i] = outcome.done;
       rates[i].push_back(static_cast<double>(outcome.done) / outcome.seconds);
     }
-  fmt::print("{:48} {:>9} {:>12} {:>12} {:>12} {:>12}\n", "configurations per second, one thread", "rows", "median", "min", "max", "one by one");
+  fmt::print("{:58} {:>9} {:>12} {:>12} {:>12} {:>12}\n", "configurations per second, one thread", "rows", "median", "min", "max", "one by one");
   for (std::size_t i = 0; i < sweeps.size(); ++i) {
     std::sort(rates[i].begin(), rates[i].end());
-    fmt::print("{:48} {:9} {:12.0f} {:12.0f} {:12.0f} {:12.0f}\n", sweeps[i].name, rows[i], rates[i][rates[i].size() / 2], rates[i].front(), rates[i].back(), one_by_one(sweeps[i], 64));
+    fmt::print("{:58} {:9} {:12.0f} {:12.0f} {:12.0f} {:12.0f}\n", sweeps[i].name, rows[i], rates[i][rates[i].size() / 2], rates[i].front(), rates[i].back(), one_by_one(sweeps[i], 64));
   }
   return 0;
 }
