@@ -72,7 +72,7 @@ class Output {
   ListTotals totals() const;
   // Counting with expectations: what of them changes with the batch. Fails (false) where that is more than rows: experts, or pairs by the rows chosen.
   bool expectations(std::vector<BlockExpectation>& into) const;
-  // Counting: no op had random rows or several weight sets, so that every sum is affine in the batch.
+  // Counting: no op had random rows or a number of weight sets that still grows, so that every sum is affine in this batch and larger ones.
   bool linear() const { return linear_; }
 
  private:
@@ -103,8 +103,10 @@ class Output {
   void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
     const bool chance = has_chance(spec);
-    if constexpr (std::is_same_v<Spec, Gemm>) linear_ = linear_ && spec.experts == 1;
-    linear_ = linear_ && !chance;
+    // A grouped product without a limit per expert reads min(experts, rows) sets: all of them once there are as many rows, in larger batches too.
+    bool settled = false;
+    if constexpr (std::is_same_v<Spec, Gemm>) settled = !expectations_ && !spec.rows.routed() && spec.capacity == 0 && spec.rows.count >= spec.experts;
+    linear_ = linear_ && (!chance || settled);
     const bool random = expectations_ && chance;
     block.any_random = block.any_random || random;
     Cost& sum = random ? block.random : block.fixed;
