@@ -122,8 +122,8 @@ ExpectedUnits expected_units(const OpSpec& spec) {
   u.slope = difference(two, one);
   u.slope.rows = 1;
   u.fixed = difference(difference(one, u.slope), u.none);
-  u.attention = attention && attention->expected_pairs < 0;
-  if (!u.attention) return u;
+  if (!attention) return u;
+  u.attention = attention->expected_pairs < 0;
   u.pair = as_double(plain_cost_at(spec, Executed{0, 1, 0, 0}), 0);
   u.key = as_double(plain_cost_at(spec, Executed{0, 0, 1, 0}), 0);
   u.cached = attention->cached;
@@ -131,7 +131,7 @@ ExpectedUnits expected_units(const OpSpec& spec) {
   return u;
 }
 
-ExpectedCost expected_at(const ExpectedUnits& u, double count, double sequences) {
+ExpectedCost expected_at(const ExpectedUnits& u, double count, double sequences, double chosen_pairs, double chosen_keys) {
   const double p = u.probability;
   // Ops of one block have the same rows: the chance that none runs is asked for again and again.
   struct Asked {
@@ -149,6 +149,10 @@ ExpectedCost expected_at(const ExpectedUnits& u, double count, double sequences)
   const auto add = [&](const ExpectedCost& unit, double times) { result += unit * times; };
   add(u.slope, count * p);
   add(u.fixed, any);
+  if (chosen_pairs >= 0) {
+    add(u.pair, chosen_pairs);
+    add(u.key, chosen_keys);
+  }
   if (!u.attention) return result;
   const double queries = count / std::max(1.0, sequences);
   double pairs = sequences * expected_causal_pairs(queries, p);
@@ -170,7 +174,8 @@ ExpectedCost expected_cost(const OpSpec& spec) {
   const Rows rows = rows_of(spec);
   const double p = rows.probability.value();
   const double count = static_cast<double>(rows.count);
-  ExpectedCost result = expected_at(expected_units(spec), count, attention ? static_cast<double>(attention->sequences) : 1.0);
+  ExpectedCost result = attention ? expected_at(expected_units(spec), count, static_cast<double>(attention->sequences), attention->expected_pairs, attention->expected_keys)
+                                  : expected_at(expected_units(spec), count, 1.0);
   const auto add = [&](const ExpectedCost& unit, double times) { result += unit * times; };
   if (gemm && gemm->experts > 1) {
     const ExpectedCost one = as_double(plain_cost_at(spec, Executed{1, 0, 0, 0}), 1);
@@ -182,10 +187,6 @@ ExpectedCost expected_cost(const OpSpec& spec) {
     const double distinct = share >= 1 ? static_cast<double>(gemm->experts)
                                        : -static_cast<double>(gemm->experts) * std::expm1(tokens * std::log1p(-share));
     add(unit, gemm->picks > 0 ? distinct : static_cast<double>(all.experts));
-  }
-  if (attention && attention->expected_pairs >= 0) {  // pairs depend on which rows are chosen
-    add(as_double(plain_cost_at(spec, Executed{0, 1, 0, 0}), 0), attention->expected_pairs);
-    add(as_double(plain_cost_at(spec, Executed{0, 0, 1, 0}), 0), attention->expected_keys);
   }
   return result;
 }

@@ -28,12 +28,12 @@ inline bool operator==(const ExpectedCost& a, const ExpectedCost& b) {
 struct ExpectedUnits {
   ExpectedCost none, slope, fixed, pair, key;
   double probability = 1, each = 1;  // of Rows
-  bool attention = false;            // pairs and keys follow from the rows
+  bool attention = false;            // pairs and keys follow from the number of rows; else they depend on which rows are chosen, and are given
   bool cached = false;
   double past = 0;                   // keys per sequence that were there before, in expectation
 };
 ExpectedUnits expected_units(const OpSpec& spec);
-// The expectation over `count` rows of `sequences` sequences.
-ExpectedCost expected_at(const ExpectedUnits& units, double count, double sequences);
+// The expectation over `count` rows of `sequences` sequences; pairs and keys where they do not follow from these (below 0: they do, or there are none).
+ExpectedCost expected_at(const ExpectedUnits& units, double count, double sequences, double chosen_pairs = -1, double chosen_keys = 0);
 
 }  // namespace fathom

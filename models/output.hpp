@@ -120,7 +120,8 @@ class Output {
     if (!random) return;
     const OpSpec op = spec;
     if (keep_ && keepable_ && keep(op, block)) {
-      block.expected += expected_at(block.kept.back().units, block.kept.back().rows, block.kept.back().sequences);
+      const BlockExpectation::Random& last = block.kept.back();
+      block.expected += expected_at(last.units, last.rows, last.sequences, last.pairs, last.keys);
       return;
     }
     keepable_ = false;

@@ -22,7 +22,8 @@ struct ListTotals {
 struct BlockExpectation {
   struct Random {
     ExpectedUnits units;
-    double rows = 0, sequences = 0;   // at the batch that was counted; both are numbers per sequence times the batch
+    double rows = 0, sequences = 0;   // at the batch that was counted; both are numbers per sequence times the batch, and so are these
+    double pairs = -1, keys = 0;      // where they depend on which rows are chosen
   };
   double uses = 0;
   std::array<u128, 5> fixed{};        // FLOPs, recomputed FLOPs, elements, bytes read, bytes written

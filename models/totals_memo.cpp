@@ -146,14 +146,16 @@ void TotalsMemo::count_surfaces(const Network& network, const Scenario& scenario
 ExpectedCost TotalsMemo::expected_along(std::int64_t batch) const {
   const double scale = static_cast<double>(batch), from = static_cast<double>(scenario_->batch);
   ExpectedCost sum;
+  ExpectedUnits units;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const BlockExpectation& block = blocks_[i];
     ExpectedCost expected;
     for (std::size_t n = 0; n < block.random.size(); ++n) {
-      BlockExpectation::Random op = block.random[n];
-      // What the op costs without rows may grow with the batch: a selection looks at every candidate.
-      op.units.none += blocks_slope_[i].random[n].units.none * (scale - from);
-      expected += expected_at(op.units, op.rows / from * scale, op.sequences / from * scale);
+      const BlockExpectation::Random& op = block.random[n];
+      // What the op costs without rows may grow with the batch: a selection looks at every candidate. One sequence's pairs and keys are known (expectation_slopes).
+      units = op.units;
+      units.none += blocks_slope_[i].random[n].units.none * (scale - from);
+      expected += expected_at(units, op.rows / from * scale, op.sequences / from * scale, op.pairs < 0 ? -1 : op.pairs * scale, op.keys * scale);
     }
     std::array<double, 5> fixed;
     for (std::size_t k = 0; k < fixed.size(); ++k) fixed[k] = to_double(block.fixed[k] + blocks_slope_[i].fixed[k] * static_cast<u128>(batch - scenario_->batch));
@@ -174,13 +176,13 @@ ListTotals TotalsMemo::along(std::int64_t batch) const {
   return totals;
 }
 
-// Turns blocks_slope_ from the expectations of `steps` further sequences into those per sequence. False where more than the rows differs.
-bool TotalsMemo::expectation_slopes(u128 steps) {
-  if (blocks_slope_.size() != blocks_.size()) return false;
+// Turns blocks_slope_ from the expectations of `steps` further sequences into those per sequence; `one`: of a single one. False where more than the rows differs.
+bool TotalsMemo::expectation_slopes(u128 steps, const std::vector<BlockExpectation>& one) {
+  if (blocks_slope_.size() != blocks_.size() || one.size() != blocks_.size()) return false;
   const double by = to_double(steps);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     BlockExpectation &first = blocks_[i], &later = blocks_slope_[i];
-    if (later.random.size() != first.random.size()) return false;
+    if (later.random.size() != first.random.size() || one[i].random.size() != first.random.size()) return false;
     for (std::size_t k = 0; k < first.fixed.size(); ++k) {
       const u128 rise = checked_sub(later.fixed[k], first.fixed[k]);
       if (rise % steps != 0) return false;
@@ -189,6 +191,8 @@ bool TotalsMemo::expectation_slopes(u128 steps) {
     for (std::size_t n = 0; n < first.random.size(); ++n) {
       const ExpectedUnits &a = first.random[n].units, &b = later.random[n].units;
       if (!(a.slope == b.slope && a.fixed == b.fixed && a.pair == b.pair && a.key == b.key && a.past == b.past && a.probability == b.probability)) return false;
+      first.random[n].pairs = one[i].random[n].pairs;
+      first.random[n].keys = one[i].random[n].keys;
       later.random[n].units.none = {0, (b.none.flops - a.none.flops) / by, (b.none.flops_recompute - a.none.flops_recompute) / by, (b.none.elements - a.none.elements) / by,
                                     (b.none.read - a.none.read) / by, (b.none.written - a.none.written) / by};
     }
@@ -304,9 +308,15 @@ const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t netwo
     whole = whole && rise % steps == 0;
     return rise / steps;
   });
-  if (!blocks_.empty() && !expectation_slopes(steps)) {
-    blocks_.clear();  // each batch is counted
-    slope_.reset();
+  if (!blocks_.empty()) {
+    std::vector<BlockExpectation> one;
+    Scenario single = scenario;
+    single.batch = 1;
+    count_totals(network, single, one);
+    if (!expectation_slopes(steps, one)) {
+      blocks_.clear();  // each batch is counted
+      slope_.reset();
+    }
   }
   if (!whole) throw_internal("the sums over an op list are not affine in the batch");
   return current_;

@@ -50,7 +50,7 @@ class TotalsMemo {
     Sums value(std::int64_t length, std::int64_t slots) const;
   };
   void count_surfaces(const Network& network, const Scenario& scenario);
-  bool expectation_slopes(u128 steps);
+  bool expectation_slopes(u128 steps, const std::vector<BlockExpectation>& one);
   ExpectedCost expected_along(std::int64_t batch) const;
   LengthClass* class_of(const Network& network, const Scenario& scenario);
   void follow(const Network& network, const Scenario& scenario);
