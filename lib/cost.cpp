@@ -1,5 +1,5 @@
 // Sums of costs, declared sizes and expectations; the rules per op kind are in lib/cost_rules.cpp.
-#include "lib/cost.hpp"
+#include "lib/cost_rules.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -114,62 +114,87 @@ double expected_experts(const OpSpec& spec) {
   return share >= 1 ? static_cast<double>(gemm->experts) : -static_cast<double>(gemm->experts) * std::expm1(tokens * std::log1p(-share));
 }
 
-ExpectedCost expected_cost(const OpSpec& spec) {
-  const Executed all = declared(spec);
-  const auto as_double = [](const Cost& cost, double rows) {
-    return ExpectedCost{rows, cost.flops.to_double(), cost.flops_recompute.to_double(), cost.elements_total().to_double(),
-                        cost.read.to_double(), cost.written.to_double()};
-  };
-  const Rows rows = rows_of(spec);
-  const auto* gemm = std::get_if<Gemm>(&spec);
-  const bool grouped = gemm && gemm->experts > 1;
-  const Attention* attention = attention_of(spec);
-  const bool chosen = attention && attention->expected_pairs >= 0;  // pairs depend on which rows are chosen
-  if (!is_random(spec)) return as_double(cost_at(spec, all), static_cast<double>(all.rows));
+namespace {
+ExpectedCost as_double(const PlainCost& cost, double rows) {
+  return ExpectedCost{rows, cost.flops.to_double(), cost.flops_recompute.to_double(), cost.elements.to_double(), cost.read.to_double(), cost.written.to_double()};
+}
+ExpectedCost difference(const ExpectedCost& a, const ExpectedCost& b) {
+  return {0, a.flops - b.flops, a.flops_recompute - b.flops_recompute, a.elements - b.elements, a.read - b.read, a.written - b.written};
+}
+}  // namespace
 
-  // Every rule is affine in (rows, pairs, keys, experts) once at least one row runs: cost = fixed * [n > 0] + slopes * sizes.
-  const double p = rows.probability.value();
-  const double count = static_cast<double>(rows.count);
-  // Rows that run or not together (the assignments of one token) are one trial.
-  const double trials = count / static_cast<double>(std::max<std::int64_t>(1, rows.each));
-  const double any = rows.count == 0 ? 0.0 : (p >= 1 ? 1.0 : -std::expm1(trials * std::log1p(-p)));
-  const ExpectedCost none = as_double(cost_at(spec, Executed{}), 0);
-  const ExpectedCost one = as_double(cost_at(spec, Executed{1, 0, 0, 0}), 1);
-  const ExpectedCost two = as_double(cost_at(spec, Executed{2, 0, 0, 0}), 2);
-  const ExpectedCost slope = {1, two.flops - one.flops, two.flops_recompute - one.flops_recompute, two.elements - one.elements,
-                              two.read - one.read, two.written - one.written};
-  ExpectedCost result = none;
+ExpectedUnits expected_units(const OpSpec& spec) {
+  const Rows rows = rows_of(spec);
+  const Attention* attention = attention_of(spec);
+  ExpectedUnits u;
+  u.probability = rows.probability.value();
+  u.each = static_cast<double>(std::max<std::int64_t>(1, rows.each));  // rows that run or not together (the assignments of one token) are one trial
+  u.none = as_double(plain_cost_at(spec, Executed{}), 0);
+  const ExpectedCost one = as_double(plain_cost_at(spec, Executed{1, 0, 0, 0}), 1);
+  const ExpectedCost two = as_double(plain_cost_at(spec, Executed{2, 0, 0, 0}), 2);
+  u.slope = difference(two, one);
+  u.slope.rows = 1;
+  u.fixed = difference(difference(one, u.slope), u.none);
+  if (!attention) return u;
+  u.attention = attention->expected_pairs < 0;
+  u.pair = as_double(plain_cost_at(spec, Executed{0, 1, 0, 0}), 0);
+  u.key = as_double(plain_cost_at(spec, Executed{0, 0, 1, 0}), 0);
+  u.cached = attention->cached;
+  u.past = static_cast<double>(attention->past) * attention->key_share.value();
+  return u;
+}
+
+ExpectedCost expected_at(const ExpectedUnits& u, double count, double sequences, double chosen_pairs, double chosen_keys) {
+  const double p = u.probability;
+  // Ops of one block have the same rows: the chance that none runs is asked for again and again.
+  struct Asked {
+    double trials = -1, p = -1, any = 0;
+  };
+  const auto any_of = [p](Asked& last, double trials) {
+    if (p >= 1) return 1.0;
+    if (last.trials != trials || last.p != p) last = {trials, p, -std::expm1(trials * std::log1p(-p))};
+    return last.any;
+  };
+  thread_local Asked rows_asked, queries_asked;
+  const double any = count == 0 ? 0.0 : any_of(rows_asked, count / u.each);
+  ExpectedCost result = u.none;
   result.rows = 0;
   const auto add = [&](const ExpectedCost& unit, double times) { result += unit * times; };
-  add(slope, count * p);
-  const ExpectedCost fixed = {0, one.flops - slope.flops - none.flops, one.flops_recompute - slope.flops_recompute - none.flops_recompute,
-                              one.elements - slope.elements - none.elements, one.read - slope.read - none.read,
-                              one.written - slope.written - none.written};
-  add(fixed, any);
-  if (grouped) {
-    const ExpectedCost expert = as_double(cost_at(spec, Executed{1, 0, 0, 1}), 0);
+  add(u.slope, count * p);
+  add(u.fixed, any);
+  if (chosen_pairs >= 0) {
+    add(u.pair, chosen_pairs);
+    add(u.key, chosen_keys);
+  }
+  if (!u.attention) return result;
+  const double queries = count / std::max(1.0, sequences);
+  double pairs = sequences * expected_causal_pairs(queries, p);
+  double keys = sequences * queries * p;
+  if (u.cached) {  // each executed query also sees the share of the past that this block holds
+    pairs += sequences * queries * p * u.past;
+    keys += sequences * any_of(queries_asked, queries) * u.past;
+  }
+  add(u.pair, pairs);
+  add(u.key, keys);
+  return result;
+}
+
+ExpectedCost expected_cost(const OpSpec& spec) {
+  const Executed all = declared(spec);
+  if (!is_random(spec)) return as_double(plain_cost_at(spec, all), static_cast<double>(all.rows));
+  const auto* gemm = std::get_if<Gemm>(&spec);
+  const Attention* attention = attention_of(spec);
+  const Rows rows = rows_of(spec);
+  const double p = rows.probability.value();
+  const double count = static_cast<double>(rows.count);
+  ExpectedCost result = attention ? expected_at(expected_units(spec), count, static_cast<double>(attention->sequences), attention->expected_pairs, attention->expected_keys)
+                                  : expected_at(expected_units(spec), count, 1.0);
+  const auto add = [&](const ExpectedCost& unit, double times) { result += unit * times; };
+  if (gemm && gemm->experts > 1) {
+    const ExpectedCost one = as_double(plain_cost_at(spec, Executed{1, 0, 0, 0}), 1);
+    const ExpectedCost expert = as_double(plain_cost_at(spec, Executed{1, 0, 0, 1}), 0);
     const ExpectedCost unit = {0, 0, 0, 0, expert.read - one.read, expert.written - one.written};
     add(unit, expected_experts(spec));
-  }
-  if (attention) {
-    const ExpectedCost pair = as_double(cost_at(spec, Executed{0, 1, 0, 0}), 0);
-    const ExpectedCost key = as_double(cost_at(spec, Executed{0, 0, 1, 0}), 0);
-    const double sequences = static_cast<double>(attention->sequences);
-    const double queries = count / std::max(1.0, sequences);
-    double pairs = sequences * expected_causal_pairs(queries, p);
-    double keys = sequences * queries * p;
-    if (attention->cached) {  // each executed query also sees the share of the past that this block holds
-      const double past = static_cast<double>(attention->past) * attention->key_share.value();
-      const double any_query = p >= 1 ? 1.0 : -std::expm1(queries * std::log1p(-p));
-      pairs += sequences * queries * p * past;
-      keys += sequences * any_query * past;
-    }
-    if (chosen) {
-      pairs = attention->expected_pairs;
-      keys = attention->expected_keys;
-    }
-    add(pair, pairs);
-    add(key, keys);
   }
   return result;
 }

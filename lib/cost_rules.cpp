@@ -13,10 +13,11 @@ constexpr u128 kF32Bytes = 4;
 constexpr u128 kIndexBytes = 4;
 
 // Cost rule of each op kind at an executed size, added `times` times to a sum. `n` is the executed row count.
+template <class Sum>
 struct Rule {
   const Executed& x;
   u128 times;
-  Cost& sum;
+  Sum& sum;
   u128 n = static_cast<u128>(x.rows);
 
   void flops(u128 value) const { sum.flops += Flops(checked_mul(value, times)); }
@@ -310,7 +311,13 @@ struct Rule {
 
 }  // namespace
 
-void add_cost(const OpSpec& spec, const Executed& executed, u128 times, Cost& sum) { std::visit(Rule{executed, times, sum}, spec); }
+void add_cost(const OpSpec& spec, const Executed& executed, u128 times, Cost& sum) { std::visit(Rule<Cost>{executed, times, sum}, spec); }
+
+PlainCost plain_cost_at(const OpSpec& spec, const Executed& executed) {
+  PlainCost cost;
+  std::visit(Rule<PlainCost>{executed, 1, cost}, spec);
+  return cost;
+}
 
 template <class Op>
 void add_declared(const Op& op, Cost& sum) {
@@ -330,7 +337,7 @@ void add_declared(const Op& op, Cost& sum) {
   } else if constexpr (requires { op.rows; }) {
     size.rows = op.rows.count;
   }
-  Rule{size, 1, sum}(op);
+  Rule<Cost>{size, 1, sum}(op);
 }
 
 template void add_declared<Embedding>(const Embedding&, Cost&);

@@ -128,7 +128,7 @@ TensorId WorkloadBuilder::tensor(std::string name, Role role, Scope scope, std::
 }
 
 int WorkloadBuilder::begin_block(std::string label, bool layered) {
-  workload_.blocks_.push_back(Block{std::move(label), static_cast<int>(workload_.ops_.size()), 0, layered});
+  workload_.blocks_.push_back(Block{std::move(label), static_cast<int>(workload_.block_of_.size()), 0, layered});
   return static_cast<int>(workload_.blocks_.size() - 1);
 }
 
@@ -142,20 +142,58 @@ OpId WorkloadBuilder::op(std::string leaf, Part part, Pass pass, OpSpec spec, st
 
 void WorkloadBuilder::step(int block, int layer, int weights, int micro) { workload_.program_.push_back(Step{block, layer, weights, micro}); }
 
-Workload WorkloadBuilder::finish() {
+void WorkloadBuilder::restart() {
+  workload_.blocks_.clear();
+  workload_.program_.clear();
+  workload_.block_of_.clear();
+  workload_.fingerprint_.clear();
+  next_op_ = next_tensor_ = 0;
+}
+
+Op& WorkloadBuilder::next_op() {
+  if (workload_.blocks_.empty()) throw_internal("an op was added before any block");
+  if (next_op_ == workload_.ops_.size()) workload_.ops_.emplace_back();
+  workload_.block_of_.push_back(static_cast<int>(workload_.blocks_.size() - 1));
+  ++workload_.blocks_.back().op_count;
+  return workload_.ops_[next_op_++];
+}
+
+TensorId WorkloadBuilder::tensor_in_place(Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
+  if (next_tensor_ == workload_.tensors_.size()) workload_.tensors_.emplace_back();
+  Tensor& tensor = workload_.tensors_[next_tensor_];
+  tensor.role = role;
+  tensor.scope = scope;
+  tensor.rows = rows;
+  tensor.cols = cols;
+  tensor.dtype = dtype;
+  return static_cast<TensorId>(next_tensor_++);
+}
+
+const Workload& WorkloadBuilder::finish_in_place() {
+  workload_.ops_.resize(next_op_);
+  workload_.tensors_.resize(next_tensor_);
+  seal();
+  return workload_;
+}
+
+void WorkloadBuilder::seal() {
   Workload& w = workload_;
   const int tensors = static_cast<int>(w.tensors_.size());
   for (const Op& op : w.ops_)
     for (const auto* operands : {&op.inputs, &op.outputs})
       for (const Operand& operand : *operands)
         if (operand.tensor < 0 || operand.tensor >= tensors) throw_internal(fmt::format("op '{}' names a tensor that does not exist", op.leaf));
-  std::vector<std::int64_t> block_uses(w.blocks_.size(), 0);
-  for (const Step& step : w.program_) ++block_uses.at(static_cast<size_t>(step.block));
+  block_uses_.assign(w.blocks_.size(), 0);
+  for (const Step& step : w.program_) ++block_uses_.at(static_cast<size_t>(step.block));
   for (size_t b = 0; b < w.blocks_.size(); ++b)
-    if (block_uses[b] == 0) throw_internal(fmt::format("block '{}' is never run", w.blocks_[b].label));
+    if (block_uses_[b] == 0) throw_internal(fmt::format("block '{}' is never run", w.blocks_[b].label));
   w.uses_.resize(w.ops_.size());
-  for (size_t i = 0; i < w.ops_.size(); ++i) w.uses_[i] = block_uses[static_cast<size_t>(w.block_of_[i])];
+  for (size_t i = 0; i < w.ops_.size(); ++i) w.uses_[i] = block_uses_[static_cast<size_t>(w.block_of_[i])];
+}
 
+Workload WorkloadBuilder::finish() {
+  seal();
+  const Workload& w = workload_;
   Canonical text;
   text.number(w.stream_.sequences), text.number(w.stream_.queries), text.number(w.stream_.past), text.number(w.stream_.vocab);
   for (const Tensor& tensor : w.tensors_) {
@@ -171,7 +209,7 @@ Workload WorkloadBuilder::finish() {
   }
   for (const Block& block : w.blocks_) text.word(block.label), text.number(block.op_count);
   for (const Step& step : w.program_) text.number(step.block), text.number(step.layer), text.number(step.weights), text.number(step.micro);
-  w.fingerprint_ = text.hash();
+  workload_.fingerprint_ = text.hash();
   return std::move(workload_);
 }
 

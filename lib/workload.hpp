@@ -178,8 +178,28 @@ class WorkloadBuilder {
   // Checks that every op names tensors that exist and that every block is used, and seals the list.
   Workload finish();
 
+  // For many lists one after the other: restart() begins a new one in the memory of the last, finish_in_place() seals it there, without a fingerprint. The list is
+  // valid until the next restart(). Names may be empty: predictors do not read them.
+  void restart();
+  template <class Spec>
+  void op_in_place(Part part, Pass pass, const Spec& spec, const Operand* inputs, std::size_t input_count, const Operand* outputs, std::size_t output_count) {
+    Op& op = next_op();
+    op.part = part;
+    op.pass = pass;
+    op.spec = spec;
+    op.inputs.assign(inputs, inputs + input_count);
+    op.outputs.assign(outputs, outputs + output_count);
+  }
+  TensorId tensor_in_place(Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype);
+  const Workload& finish_in_place();
+
  private:
+  Op& next_op();
+  void seal();
+
   Workload workload_;
+  std::size_t next_op_ = 0, next_tensor_ = 0;  // of a list in the memory of the last one
+  std::vector<std::int64_t> block_uses_;
 };
 
 }  // namespace fathom

@@ -80,14 +80,16 @@ ModelBuilder::Kind& ModelBuilder::kind_of(int layer, bool needs_grad, bool accum
   kinds_.push_back(std::make_unique<Kind>(index, needs_grad, accumulate, out_, network_, scenario_));
   Kind& kind = *kinds_.back();
   kind.emitter = std::make_unique<BlockEmitter>(kind.tape, network_.kinds[static_cast<size_t>(index)], stream_, stream_value(0, needs_grad), Operand{x_, 1});
-  if (!out_.counting()) {
+  if (out_.named()) {
     // Two kinds of one sort (say, two capacities) are told apart by a number.
     const std::string sort = kind.emitter->label();
     const auto same = std::count_if(kinds_.begin(), kinds_.end(), [&](const auto& other) { return other->emitter->label() == sort; });
     kind.label = same == 1 ? sort : fmt::format("{}{}", sort, same);
-    kind.tape.set_weight_pool(pool_of(index));
     kind.tape.set_prefix(kind.label + "/");
   }
+  // Where every layer has its own weights and is passed once, no instance of a tensor is that of another kind.
+  const bool meet = !network_.weights_of.empty() || (training_ && scenario_.grad_accumulation > 1);
+  if (out_.named() || (!out_.counting() && meet)) kind.tape.set_weight_pool(pool_of(index));
   kind.tape.accumulate_weights = accumulate;
   if (!repeats_.empty()) kind.tape.repeat(&repeats_);
   kind.forward = out_.begin_block(kind.label, true);
@@ -120,7 +122,7 @@ void ModelBuilder::backward() {
     Module& module = *modules_[static_cast<size_t>(i)];
     int& block = module.backward[accumulate_];
     if (block < 0) {
-      block = out_.begin_block(out_.counting() ? std::string() : module.label + (accumulate_ ? "/backward+" : "/backward"), true);
+      block = out_.begin_block(!out_.named() ? std::string() : module.label + (accumulate_ ? "/backward+" : "/backward"), true);
       module.tape.accumulate_weights = accumulate_;
       module.tape.play_backward(module.logits, module.logits.at);
     }
@@ -155,11 +157,11 @@ void ModelBuilder::backward() {
 }
 
 void ModelBuilder::emit_block_backward(Kind& kind, bool accumulate) {
-  kind.backward[accumulate] = out_.begin_block(out_.counting() ? std::string() : kind.label + (accumulate ? "/backward+" : "/backward"), true);
+  kind.backward[accumulate] = out_.begin_block(!out_.named() ? std::string() : kind.label + (accumulate ? "/backward+" : "/backward"), true);
   kind.tape.accumulate_weights = accumulate;
   Value y = kind.y;
   if (scenario_.recompute == Recompute::kFull) {
-    if (!out_.counting()) kind.tape.set_prefix(kind.label + "/recompute/");
+    if (out_.named()) kind.tape.set_prefix(kind.label + "/recompute/");
     kind.tape.set_pass(Pass::kRecompute);
     kind.tape.forget();
     y = kind.emitter->recompute();
@@ -193,6 +195,13 @@ Workload build(const Network& network, const Scenario& scenario) {
   return out.list().finish();
 }
 
+const Workload& build_in_place(const Network& network, const Scenario& scenario, WorkloadBuilder& memory) {
+  check(network, scenario);
+  Output out(memory);
+  ModelBuilder(network, scenario, out).run();
+  return memory.finish_in_place();
+}
+
 ListTotals count_totals(const Network& network, const Scenario& scenario, bool expectations) {
   check(network, scenario);
   if (needs_list(scenario.fusions)) {
@@ -208,6 +217,16 @@ ListTotals count_totals(const Network& network, const Scenario& scenario, bool e
   ModelBuilder(network, scenario, out).run();
   ListTotals totals = out.totals();
   totals.affine_in_batch = out.linear();
+  return totals;
+}
+
+ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, const std::vector<BlockExpectation>* known) {
+  check(network, scenario);
+  Output out(true, true, known);
+  ModelBuilder(network, scenario, out).run();
+  ListTotals totals = out.totals();
+  totals.affine_in_batch = out.linear();
+  out.expectations(blocks);
   return totals;
 }
 

@@ -16,7 +16,14 @@ namespace fathom {
 // itself, or that asks for something the op list cannot express (with what and why).
 Workload build(const Network& network, const Scenario& scenario);
 
+// The same list without names and fingerprint in the memory of `memory`, where it is valid until the next one is made there: for predicting many configurations
+// one after the other.
+const Workload& build_in_place(const Network& network, const Scenario& scenario, WorkloadBuilder& memory);
+
 // The sums of that list without making it: no tensors, names or operands (for sweeps). `expectations` also sums the expected costs.
 ListTotals count_totals(const Network& network, const Scenario& scenario, bool expectations = false);
+// The same with expectations, and what they are made of by block where only rows are random (else `blocks` is empty): for other batches of the same scenario.
+// `known`: what a decode step of the same network and scenario but for the context gave.
+ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, const std::vector<BlockExpectation>* known = nullptr);
 
 }  // namespace fathom

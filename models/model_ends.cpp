@@ -90,7 +90,7 @@ void ModelBuilder::emit_module(int index, bool needs_grad) {
   modules_.push_back(std::make_unique<Module>(out_, network_, scenario_));
   Module& module = *modules_.back();
   Tape& tape = module.tape;
-  if (!out_.counting()) {
+  if (out_.named()) {
     module.label = index == 0 ? "mtp" : fmt::format("mtp{}", index + 1);
     tape.set_prefix(module.label + "/");
   }
@@ -153,7 +153,7 @@ void ModelBuilder::optimizer() {
         sources.push_back({weight.gradient, 0});
         targets.push_back({weight.tensor, 0});
         const auto state = [&](const char* suffix) {
-          targets.push_back({out_.list().tensor(tensor.name + suffix, Role::kOptimizerState, tensor.scope, tensor.rows, tensor.cols, DType::kF32), 0});
+          targets.push_back({out_.tensor(tensor.name, suffix, Role::kOptimizerState, tensor.scope, tensor.rows, tensor.cols, DType::kF32), 0});
         };
         state(".m");
         state(".v");

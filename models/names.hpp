@@ -22,6 +22,19 @@ class Name {
     longer.pieces_[longer.count_++] = piece;
     return longer;
   }
+  // The same text, whatever the pieces.
+  friend bool operator==(const Name& a, const Name& b) {
+    int i = 0, j = 0;
+    const char* x = a.pieces_[0];
+    const char* y = b.pieces_[0];
+    while (true) {
+      while (*x == 0 && i + 1 < a.count_) x = a.pieces_[++i];
+      while (*y == 0 && j + 1 < b.count_) y = b.pieces_[++j];
+      if (*x != *y) return false;
+      if (*x == 0) return true;
+      ++x, ++y;
+    }
+  }
   std::string str() const {
     std::string text;
     for (int i = 0; i < count_; ++i) text += pieces_[i];
@@ -48,13 +61,19 @@ class Operands {
     for (int i = 0; i < size_; ++i) operands.push_back({raw_[i].tensor, raw_[i].layer_offset});
     return operands;
   }
+  // Into an array of kMost; returns how many.
+  std::size_t copy(Operand* to) const {
+    for (int i = 0; i < size_; ++i) to[i] = {raw_[i].tensor, raw_[i].layer_offset};
+    return static_cast<std::size_t>(size_);
+  }
+  static constexpr int kMost = 10;
 
  private:
   struct Raw {  // Operand without its initialisers: nothing to clear
     TensorId tensor;
     std::int8_t layer_offset;
   };
-  Raw raw_[10];
+  Raw raw_[kMost];
   int size_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // Where emitted ops go: into a Workload, or, when only totals are wanted, straight into sums.
 //
-// The emission code is the same for both. Counting makes no tensors, names or operand lists, which is what makes a sweep over hundreds of
+// The emission code is the same for all. A list that is only predicted needs no names and is made in the memory of the one before. Counting makes no tensors, names or operand lists, which is what makes a sweep over hundreds of
 // thousands of configurations possible; the sums are those of the list that would have been built (a test compares them).
 #pragma once
 
@@ -18,33 +18,48 @@ namespace fathom {
 class Output {
  public:
   Output() = default;
-  explicit Output(bool expectations) : counting_(true), expectations_(expectations) { blocks_.reserve(16); }
+  // `keep`: expectations() is wanted. `known`: those of the same list with another number of cached keys, whose coefficients are taken over.
+  explicit Output(bool expectations, bool keep = false, const std::vector<BlockExpectation>* known = nullptr)
+      : counting_(true), keep_(expectations && keep), expectations_(expectations), known_(known) {
+    blocks_.reserve(16);
+  }
+  // A list without names in the memory of `list`, which must outlive this; restarts it.
+  explicit Output(WorkloadBuilder& list) : bare_(true), in_place_(&list) { list.restart(); }
 
   bool counting() const { return counting_; }
+  bool named() const { return !counting_ && !bare_; }
   TensorId tensor(const std::string& prefix, const Name& name, Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype) {
     if (counting_) return next_++;
+    if (bare_) return in_place_->tensor_in_place(role, scope, rows, cols, dtype);
     return list_.tensor(prefix + name.str(), role, scope, rows, cols, dtype);
   }
-  const Tensor& at(TensorId id) const { return list_.at(id); }  // not when counting
-  WorkloadBuilder& list() { return list_; }
+  const Tensor& at(TensorId id) const { return bare_ ? in_place_->at(id) : list_.at(id); }  // not when counting
+  WorkloadBuilder& list() { return bare_ ? *in_place_ : list_; }
 
   int begin_block(const std::string& label, bool layered) {
-    if (!counting_) return list_.begin_block(label, layered);
+    if (!counting_) return list().begin_block(label, layered);
     blocks_.emplace_back();
     return static_cast<int>(blocks_.size() - 1);
   }
   template <class Spec>
   void op(const Name& leaf, Part part, Pass pass, const Spec& spec, const Operands& inputs, const Operands& outputs) {
-    if (counting_)
+    if (counting_) {
       count(part, pass, spec);
-    else
+    } else if (bare_) {
+      Operand in[Operands::kMost], out[Operands::kMost];
+      const std::size_t ins = inputs.copy(in), outs = outputs.copy(out);
+      in_place_->op_in_place(part, pass, spec, in, ins, out, outs);
+    } else {
       list_.op(leaf.str(), part, pass, spec, inputs.list(), outputs.list());
+    }
   }
   // The same with lists of any length.
   template <class Spec>
   void op_list(const char* leaf, Part part, Pass pass, const Spec& spec, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
     if (counting_)
       count(part, pass, spec);
+    else if (bare_)
+      in_place_->op_in_place(part, pass, spec, inputs.data(), inputs.size(), outputs.data(), outputs.size());
     else
       list_.op(leaf, part, pass, spec, inputs, outputs);
   }
@@ -52,14 +67,17 @@ class Output {
     if (counting_)
       ++blocks_[static_cast<size_t>(block)].uses;
     else
-      list_.step(block, layer, weights, micro);
+      list().step(block, layer, weights, micro);
   }
   ListTotals totals() const;
-  // Counting: no op had random rows or several weight sets, so that every sum is affine in the batch.
+  // Counting with expectations: what of them changes with the batch. Fails (false) where that is more than rows: experts, or pairs by the rows chosen.
+  bool expectations(std::vector<BlockExpectation>& into) const;
+  // Counting: no op had random rows or a number of weight sets that still grows, so that every sum is affine in this batch and larger ones.
   bool linear() const { return linear_; }
 
  private:
   struct BlockSums {
+    std::vector<BlockExpectation::Random> kept;
     std::int64_t uses = 0;
     bool any_random = false;
     Cost fixed;              // of ops without anything random
@@ -80,12 +98,15 @@ class Output {
     else if constexpr (requires { spec.rows; }) return spec.rows.routed();
     else return false;
   }
+  bool keep(const OpSpec& spec, BlockSums& block) const;
   template <class Spec>
   void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
     const bool chance = has_chance(spec);
-    if constexpr (std::is_same_v<Spec, Gemm>) linear_ = linear_ && spec.experts == 1;
-    linear_ = linear_ && !chance;
+    // A grouped product without a limit per expert reads min(experts, rows) sets: all of them once there are as many rows, in larger batches too.
+    bool settled = false;
+    if constexpr (std::is_same_v<Spec, Gemm>) settled = !expectations_ && !spec.rows.routed() && spec.capacity == 0 && spec.rows.count >= spec.experts;
+    linear_ = linear_ && (!chance || settled);
     const bool random = expectations_ && chance;
     block.any_random = block.any_random || random;
     Cost& sum = random ? block.random : block.fixed;
@@ -96,15 +117,28 @@ class Output {
       block.parts[static_cast<size_t>(part)] += flops;  // at most sum.flops, which is checked
       block.passes[static_cast<size_t>(pass)] += flops;
     }
-    if (random) block.expected += expected_cost(spec);
+    if (!random) return;
+    const OpSpec op = spec;
+    if (keep_ && keepable_ && keep(op, block)) {
+      const BlockExpectation::Random& last = block.kept.back();
+      block.expected += expected_at(last.units, last.rows, last.sequences, last.pairs, last.keys);
+      return;
+    }
+    keepable_ = false;
+    block.expected += expected_cost(op);
   }
 
   bool counting_ = false;
+  bool bare_ = false;
+  bool keep_ = false;
+  bool keepable_ = true;
   bool expectations_ = false;
+  const std::vector<BlockExpectation>* known_ = nullptr;
   bool linear_ = true;
   TensorId next_ = 0;
   std::vector<BlockSums> blocks_;
   WorkloadBuilder list_;
+  WorkloadBuilder* in_place_ = nullptr;
 };
 
 }  // namespace fathom

@@ -13,18 +13,21 @@ Weight Tape::weight(const Name& name, std::int64_t rows, std::int64_t cols, bool
     if (trained && pass_ != Pass::kRecompute) trained_ = checked_add(trained_, product(rows, cols));
     return {id, trained ? id : -1};
   }
-  const std::string key = name.str() + (trainable ? "" : "/frozen");
-  const auto found = by_name_.find(key);
-  if (found != by_name_.end()) return found->second;
+  const auto find = [&](const WeightPool& pool) -> const Weight* {
+    for (const NamedWeight& known : pool)
+      if (known.trainable == trainable && known.name == name) return &known.weight;
+    return nullptr;
+  };
+  if (const Weight* known = find(by_name_)) return *known;
   Weight weight;
-  if (const auto shared = pool_ ? pool_->find(key) : WeightPool::iterator{}; pool_ && shared != pool_->end()) {
-    weight = shared->second;
+  if (const Weight* shared = pool_ ? find(*pool_) : nullptr) {
+    weight = *shared;
   } else {
     weight.tensor = out_.tensor(prefix_, name, Role::kWeight, weight_scope_, rows, cols, type);
     if (trained) weight.gradient = out_.tensor(prefix_, name + ".grad", Role::kGradient, weight_scope_, rows, cols, scenario_.grad_dtype);
-    if (pool_) pool_->emplace(key, weight);
+    if (pool_) pool_->push_back({name, trainable, weight});
   }
-  by_name_.emplace(key, weight);
+  by_name_.push_back({name, trainable, weight});
   weights_.push_back(weight);
   if (weight.gradient >= 0) trained_ = checked_add(trained_, product(rows, cols));
   return weight;
@@ -94,7 +97,7 @@ Operand Tape::saved(const Value& value) const {
 
 Operand Tape::gradient(const Value& value) const {
   const Operand* found = gradients_.find(value.at);
-  if (!found) throw_internal("a gradient was asked for before it was formed" + (out_.counting() ? std::string() : ": " + out_.at(value.at.tensor).name));
+  if (!found) throw_internal("a gradient was asked for before it was formed" + (out_.named() ? ": " + out_.at(value.at.tensor).name : std::string()));
   return *found;
 }
 

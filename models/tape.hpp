@@ -6,7 +6,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -96,7 +95,12 @@ class Tape {
   // All ops of this tape are reported under one part (multi-token prediction).
   void set_part(Part part) { part_ = part; }
   // Block kinds that serve one weight set (recursion with another capacity per pass) name their weights in one pool.
-  using WeightPool = std::map<std::string, Weight>;
+  struct NamedWeight {
+    Name name;
+    bool trainable = true;
+    Weight weight;
+  };
+  using WeightPool = std::vector<NamedWeight>;
   void set_weight_pool(std::shared_ptr<WeightPool> pool) { pool_ = std::move(pool); }
   // The first contribution to this value's gradient goes to `target` instead of a new tensor.
   void assign_target(const Value& value, Operand target) { targets_.set(value.at, target); }
@@ -201,7 +205,7 @@ class Tape {
   Repeats repeats_;
   bool playing_ = false;
   OperandMap substitutes_;
-  std::map<std::string, Weight> by_name_;
+  WeightPool by_name_;
   std::shared_ptr<WeightPool> pool_;
   std::vector<Weight> weights_;
   u128 trained_ = 0;

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
-#include "lib/cost.hpp"
+#include "lib/cost_rules.hpp"
 
 namespace fathom {
 
@@ -13,8 +14,20 @@ struct ListTotals {
   std::array<Flops, 4> flops_by_pass{};      // by Pass
   ExpectedCost expected;                     // only where asked for
   Flops part(Part part) const { return flops_by_part[static_cast<size_t>(part)]; }
-  bool affine_in_batch = false;              // no random rows and no experts: every declared sum is a + b x batch
+  bool affine_in_batch = false;              // no random rows, no experts that more rows would wake: every declared sum is a + b x batch from this batch on
   Flops pass(Pass pass) const { return flops_by_pass[static_cast<size_t>(pass)]; }
+};
+
+// One block's part of the expected total: ops without anything random, then those with random rows, as functions of the rows.
+struct BlockExpectation {
+  struct Random {
+    ExpectedUnits units;
+    double rows = 0, sequences = 0;   // at the batch that was counted; both are numbers per sequence times the batch, and so are these
+    double pairs = -1, keys = 0;      // where they depend on which rows are chosen
+  };
+  double uses = 0;
+  std::array<u128, 5> fixed{};        // FLOPs, recomputed FLOPs, elements, bytes read, bytes written
+  std::vector<Random> random;
 };
 
 // The expectation of a list without anything random.

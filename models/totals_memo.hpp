@@ -6,7 +6,10 @@
 //
 // Over the length S of a prefill or training step, a and b are polynomials of degree 2 (rows S, causal pairs S (S + 1) / 2) where no window or chunk ends the growth;
 // in a routed block C = round(rho S) and C (C + 1) / 2 take part, and with rho = p / q the step from S to S + q adds p slots, whatever the rounding: within one
-// residue class modulo q they are polynomials as well, as long as C > 0 (an op without rows reads no weights).
+// residue class modulo q they are polynomials as well, as long as C > 0 (an op without rows reads no weights). Where all routed blocks have the same C, every sum is one
+// polynomial of degree 2 in (S, C), whatever the capacity: six counted points, found with slots instead of a share, give all lengths.
+//
+// Random rows (decode, thresholds) leave the declared sums affine in the batch; the expectation is worked out anew, op by op, from coefficients that do not depend on it.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,19 @@ class TotalsMemo {
     std::int64_t first = 0;               // S0; 0: not counted yet
     Polynomial single, per_sequence;      // batch 1, and the rise per further sequence
   };
+  // Every exact sum of a list in one row.
+  static constexpr std::size_t kSums = 4 + kElementKinds + kPartCount + 4;
+  using Sums = std::array<u128, kSums>;
+  static Sums sums_of(const ListTotals& totals);
+  static ListTotals totals_of(const Sums& sums);
+  // f(S, C) = at + x dS + y dC + x (x - 1) / 2 dSS + x y dSC + y (y - 1) / 2 dCC with x = S - kFirstLength, y = C - 1, modulo 2^128 (differences may be negative).
+  struct Surface {
+    Sums at, ds, dc, dss, dsc, dcc;
+    Sums value(std::int64_t length, std::int64_t slots) const;
+  };
+  void count_surfaces(const Network& network, const Scenario& scenario);
+  bool expectation_slopes(u128 steps, const std::vector<BlockExpectation>& one);
+  ExpectedCost expected_along(std::int64_t batch) const;
   LengthClass* class_of(const Network& network, const Scenario& scenario);
   void follow(const Network& network, const Scenario& scenario);
   ListTotals along(std::int64_t batch) const;
@@ -47,6 +63,12 @@ class TotalsMemo {
   std::optional<ListTotals> slope_;       // per sequence
   std::int64_t period_ = 0;               // of lengths; 0: lengths are counted one by one
   std::vector<LengthClass> classes_;
+  bool one_capacity_ = false;
+  int requests_ = 0;                      // of lengths with that many slots
+  std::optional<std::pair<Surface, Surface>> surfaces_;   // batch 1, and per further sequence
+  std::vector<BlockExpectation> known_;   // of the length or context before
+  std::int64_t known_batch_ = 0;
+  std::vector<BlockExpectation> blocks_, blocks_slope_;   // of `first_`, where only rows are random; per sequence (fixed sums alone)
 };
 
 }  // namespace fathom

@@ -131,13 +131,19 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   double twin_flops = 0, twin_seconds = 0;
   if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, for_dense_twin(twin_, s), true).expected.flops;
   // The list itself is made only where something walks it.
-  std::optional<Workload> list;
-  StepPrediction prediction;
-  if (need_list_) list = build(network, s);
+  const Workload* list = nullptr;
+  static const StepPrediction kNoPrediction;
+  const StepPrediction* predicted = &kNoPrediction;
+  if (need_list_) list = &build_in_place(network, s, list_memory_);
   if (need_prediction_) {
-    prediction = predict(*list, *machine_, options_);
-    if (need_twin_) twin_seconds = predict(build(twin_, for_dense_twin(twin_, s)), *machine_, options_).seconds;
+    if (!predictor_) {
+      const bool quantiles = std::any_of(figures_.begin(), figures_.end(), [](Figure f) { return f == Figure::kP50 || f == Figure::kP95 || f == Figure::kP99; });
+      predictor_ = std::make_unique<StepPredictor>(*machine_, options_, quantiles);
+    }
+    if (need_twin_) twin_seconds = predictor_->predict(build_in_place(twin_, for_dense_twin(twin_, s), twin_memory_)).seconds;
+    predicted = &predictor_->predict(*list);
   }
+  const StepPrediction& prediction = *predicted;
   if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
     kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
   }

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lib/machine.hpp"
-#include "lib/predict/prediction.hpp"
+#include "lib/predict/predictor.hpp"
 #include "lib/units.hpp"
 #include "models/totals_memo.hpp"
 #include "tools/sweep_space.hpp"
@@ -59,6 +60,8 @@ class RowEvaluator {
   std::uint64_t network_ = ~std::uint64_t{0};
   u128 params_ = 0, active_ = 0;
   Network twin_;
+  WorkloadBuilder list_memory_, twin_memory_;
+  std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
   TotalsMemo memo_, twin_memo_;
   struct {
     std::int64_t length = -1, page = 0;

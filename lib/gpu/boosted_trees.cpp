@@ -148,6 +148,88 @@ double BoostedTrees::predict(const double* x) const {
   return sum;
 }
 
+PackedTrees::PackedTrees(const BoostedTrees& trees) : base_(trees.base), count_(trees.roots.size()) {
+  constexpr int kDeepest = 8;
+  std::vector<std::vector<double>> edges;
+  const auto depth_of = [&](const auto& self, int at) -> int {
+    const TreeNode& node = trees.nodes[static_cast<std::size_t>(at)];
+    if (node.feature < 0) return 0;
+    const auto feature = static_cast<std::size_t>(node.feature);
+    if (edges.size() <= feature) edges.resize(feature + 1);
+    edges[feature].push_back(node.value);
+    return 1 + std::max(self(self, node.left), self(self, node.right));
+  };
+  for (const int root : trees.roots) depth_ = std::max(depth_, depth_of(depth_of, root));
+  bool fits = depth_ <= kDeepest && edges.size() <= 256;
+  for (auto& list : edges) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+    fits = fits && list.size() < 255;
+  }
+  if (!fits) {
+    plain_ = &trees;
+    return;
+  }
+  for (const auto& list : edges) {
+    first_.push_back(static_cast<std::uint32_t>(thresholds_.size()));
+    thresholds_.insert(thresholds_.end(), list.begin(), list.end());
+  }
+  first_.push_back(static_cast<std::uint32_t>(thresholds_.size()));
+  const std::size_t padded = (count_ + 7) / 8 * 8, inner = (std::size_t{1} << depth_) - 1;
+  nodes_.assign(padded * inner, Node{});
+  leaves_.assign(padded * (inner + 1), 0.0);
+  for (std::size_t t = 0; t < count_; ++t) {
+    const auto place = [&](const auto& self, int from, std::size_t to) -> void {
+      const TreeNode& node = trees.nodes[static_cast<std::size_t>(from)];
+      if (node.feature < 0) {
+        while (to < inner) to = 2 * to + 1;  // an early leaf: the empty nodes below lead left
+        leaves_[t * (inner + 1) + to - inner] = node.value;
+        return;
+      }
+      const auto& list = edges[static_cast<std::size_t>(node.feature)];
+      const auto rank = std::lower_bound(list.begin(), list.end(), node.value) - list.begin();
+      nodes_[t * inner + to] = {static_cast<std::uint8_t>(node.feature), static_cast<std::uint8_t>(rank)};
+      self(self, node.left, 2 * to + 1);
+      self(self, node.right, 2 * to + 2);
+    };
+    place(place, trees.roots[t], 0);
+  }
+}
+
+double PackedTrees::predict(const double* x) const {
+  if (plain_) return plain_->predict(x);
+  // How many thresholds of each feature are at most x: x < threshold r exactly while that is at most r. Not a number: right everywhere, as in the plain walk.
+  std::uint8_t ranks[256];
+  ranks[0] = 0;
+  for (std::size_t f = 0; f + 1 < first_.size(); ++f) {
+    const double* list = thresholds_.data() + first_[f];
+    std::size_t left = first_[f + 1] - first_[f], below = 0;
+    const double value = x[f];
+    while (left > 0) {
+      const std::size_t half = left / 2;
+      const bool right = !(value < list[below + half]);
+      below = right ? below + half + 1 : below;
+      left = right ? left - half - 1 : half;
+    }
+    ranks[f] = static_cast<std::uint8_t>(below);
+  }
+  const std::size_t inner = (std::size_t{1} << depth_) - 1;
+  double sum = base_;
+  for (std::size_t t = 0; t < count_; t += 8) {
+    const Node* nodes = nodes_.data() + t * inner;
+    std::size_t at[8] = {};
+    for (int level = 0; level < depth_; ++level)
+      for (std::size_t j = 0; j < 8; ++j) {
+        const Node node = nodes[j * inner + at[j]];
+        at[j] = 2 * at[j] + 1 + static_cast<std::size_t>(ranks[node.feature] > node.rank);
+      }
+    const double* leaves = leaves_.data() + t * (inner + 1);
+    const std::size_t trees = std::min<std::size_t>(8, count_ - t);
+    for (std::size_t j = 0; j < trees; ++j) sum += leaves[j * (inner + 1) + at[j] - inner];
+  }
+  return sum;
+}
+
 BoostedTrees fit_trees(const Matrix& x, const std::vector<double>& y, const TreeOptions& options) {
   BoostedTrees model;
   const int rows = x.rows();

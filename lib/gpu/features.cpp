@@ -33,8 +33,8 @@ const std::vector<std::string>& tree_feature_names(OpClass op) {
   return op == OpClass::kGemm ? gemm : attention;
 }
 
-void gemm_features(const GemmShape& s, const GpuDevice& d, const GemmParams& p, double pred_s, std::vector<double>& tree) {
-  const GemmEstimate e = explain_gemm(s, d, p);
+void gemm_features(const GemmShape& s, const GpuDevice& d, const GemmParams& p, const GemmEstimate& e, std::vector<double>& tree) {
+  const double pred_s = e.seconds;
   const double bytes = e.weight_bytes + e.activation_bytes + e.output_bytes;
   const double roofline = std::max(e.flops / d.peak_flops, bytes / d.dram_bytes_per_s);
   auto v = [&](double a, double b) { return std::ceil(s.m / a) * std::ceil(s.n / b) * s.groups / d.sms; };

@@ -16,8 +16,8 @@ inline constexpr int kFeatureVersion = 1;
 // Names in the order of the values below.
 const std::vector<std::string>& tree_feature_names(OpClass op);
 
-// `pred_s` and `estimate` are the physics prediction.
-void gemm_features(const GemmShape& shape, const GpuDevice& device, const GemmParams& params, double pred_s, std::vector<double>& tree);
+// `estimate` is the physics prediction.
+void gemm_features(const GemmShape& shape, const GpuDevice& device, const GemmParams& params, const GemmEstimate& estimate, std::vector<double>& tree);
 void attention_features(const AttentionShape& shape, OpClass op, const GpuDevice& device, const AttentionEstimate& estimate,
                         std::vector<double>& tree);
 

@@ -192,8 +192,79 @@ std::array<double, kTileCount> tile_compute_times(const GemmShape& s, const GpuD
   return times;
 }
 
+// The candidates of reference_gemm() by its very expressions, so that the times are the same to the last bit.
+GemmCandidates gemm_candidates(const GemmShape& s, const GpuDevice& d, const GemmParams& p) {
+  check(s);
+  // Positive and below 2^62: larger ones are their own ceilings.
+  const auto up = [](double x) {
+    if (x > 4e18) return x;
+    const double whole = static_cast<double>(static_cast<std::int64_t>(x));
+    return whole < x ? whole + 1 : whole;
+  };
+  int splits = 1;
+  while (splits < 5 && admissible(s.k, kSplits[static_cast<std::size_t>(splits)])) ++splits;
+  std::array<double, 5> steps{};
+  for (int j = 0; j < splits; ++j) steps[j] = up(s.k / (64.0 * kSplits[j])) + p.p;
+  std::array<double, kTileCount * 5> seconds;
+  for (int i = 0; i < kTileCount; ++i) {
+    const double tiles = up(s.m / kTiles[i][0]) * up(s.n / kTiles[i][1]);
+    const double area = static_cast<double>(kTiles[i][0]) * kTiles[i][1], alpha = area / 16384.0;
+    const double rate = (d.peak_flops / d.sms) * p.e * alpha / (alpha + p.h);
+    for (int j = 0; j < splits; ++j) {
+      const double v = std::max(1.0, tiles * kSplits[j] * s.groups / d.sms);
+      const double waves = p.w * up(v) + (1 - p.w) * v;
+      seconds[i * 5 + j] = waves * 2.0 * area * 64.0 * steps[j] / rate;
+    }
+  }
+  GemmCandidates c;
+  for (int i = 0; i < kTileCount; ++i) {
+    if (seconds[i * 5] < c.single) c.single = seconds[i * 5], c.single_at = i * 5;
+    for (int j = 1; j < splits; ++j)
+      if (seconds[i * 5 + j] < c.split) c.split = seconds[i * 5 + j], c.split_at = i * 5 + j;
+  }
+  // A candidate that is not the same but all but the same may come out equal after the norm, and then the first in order wins.
+  constexpr double kClose = 1 + 1e-9;
+  for (int i = 0; i < kTileCount; ++i)
+    for (int j = 0; j < splits; ++j) {
+      const double best = j == 0 ? c.single : c.split, at = seconds[i * 5 + j];
+      c.close = c.close || (at != best && at < best * kClose);
+    }
+  return c;
+}
+
+GemmEstimate explain_gemm(const GemmCandidates& c, const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
+  const Bytes b = memory_terms(s, d, p, reuse);
+  const double least = std::min(c.single, c.split);
+  if (c.close || !(least > 1e-3 * b.memory_s)) return reference_gemm(s, d, p, reuse);
+  const double single = norm_q(c.single, b.memory_s, p.q);
+  double t = single;
+  int at = c.single_at;
+  // The norm is at least the larger of its terms: most splits are out of the race by that alone.
+  if (std::max(c.split, b.memory_s) + p.r * kMicro < single * (1 + 1e-12)) {
+    const double split = norm_q(c.split, b.memory_s, p.q) + p.r * kMicro;
+    if (split < single || (split == single && c.split_at < c.single_at)) t = split, at = c.split_at;
+  }
+  const auto tile = static_cast<std::size_t>(at / 5), divided = static_cast<std::size_t>(at % 5);
+  GemmEstimate e;
+  e.tile_m = kTiles[tile][0], e.tile_n = kTiles[tile][1], e.split = kSplits[divided];
+  e.blocks = std::ceil(s.m / e.tile_m) * std::ceil(s.n / e.tile_n) * e.split * s.groups;
+  const double v = std::max(1.0, e.blocks / d.sms);
+  e.waves = p.w * std::ceil(v) + (1 - p.w) * v;
+  e.compute_s = at == c.single_at ? c.single : c.split;
+  e.flops = flops_of(s);
+  e.weight_bytes = b.weights, e.activation_bytes = b.inputs, e.output_bytes = b.outputs;
+  e.hit_weights = b.hit_weights, e.hit_activations = b.hit_activations, e.dram_bytes = b.dram;
+  e.memory_s = b.memory_s;
+  e.split_s = e.split > 1 ? p.r * kMicro : 0;
+  e.fixed_s = p.t0 * kMicro;
+  e.seconds = finish(t, e.flops, d, p);
+  e.power_s = e.seconds - t - e.fixed_s;
+  e.binding = e.fixed_s >= std::max(e.compute_s, e.memory_s) ? "fixed" : e.compute_s >= e.memory_s ? "compute" : "memory";
+  return e;
+}
+
 GemmEstimate explain_gemm(const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {
-  return reference_gemm(s, d, p, reuse);
+  return explain_gemm(gemm_candidates(s, d, p), s, d, p, reuse);
 }
 
 }  // namespace fathom::gpu

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <cstdint>
 #include <string>
 
@@ -69,7 +70,17 @@ GemmEstimate reference_gemm(const GemmShape& shape, const GpuDevice& device, con
 // smallest compute time without and with a split can win.
 double predict_gemm(const GemmShape& shape, const GpuDevice& device, const GemmParams& params, Reuse reuse = {});
 
-// predict_gemm with every term.
+// The candidates that can win whatever the memory time: seconds of arithmetic of the best tile without (single) and with (split) a split of k. A function of the shape
+// alone, so a product that is met with other reuse distances is not searched again.
+struct GemmCandidates {
+  double single = std::numeric_limits<double>::infinity(), split = std::numeric_limits<double>::infinity();
+  int single_at = 0, split_at = 0;  // 5 x tile + split
+  bool close = false;               // another candidate is within 1e-9: reference_gemm() decides
+};
+GemmCandidates gemm_candidates(const GemmShape& shape, const GpuDevice& device, const GemmParams& params);
+
+// reference_gemm bit for bit, without the norms of the candidates that cannot win.
+GemmEstimate explain_gemm(const GemmCandidates& candidates, const GemmShape& shape, const GpuDevice& device, const GemmParams& params, Reuse reuse = {});
 GemmEstimate explain_gemm(const GemmShape& shape, const GpuDevice& device, const GemmParams& params, Reuse reuse = {});
 
 // Candidate quantities that depend on the shape alone, for evaluating one shape under many parameter sets (fits) or

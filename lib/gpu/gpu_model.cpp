@@ -69,28 +69,44 @@ std::string GpuPrediction::status_text() const {
   return text;
 }
 
-PhysicsEstimate physics_of(const OpModel& model, const GpuDevice& device, const TableRow& row) {
+namespace {
+
+// The physics of a row in full: what the residual's features are made of.
+struct RowEstimate {
+  GemmEstimate gemm;
+  AttentionEstimate attention;
+  PhysicsEstimate physics;
+};
+
+RowEstimate estimate_row(const OpModel& model, const GpuDevice& device, const TableRow& row) {
+  RowEstimate e;
   if (model.op == OpClass::kGemm) {
-    const GemmEstimate e = explain_gemm(row.gemm(), device, model.gemm);
-    return {e.seconds, e.binding};
+    e.gemm = explain_gemm(row.gemm(), device, model.gemm);
+    e.physics = {e.gemm.seconds, e.gemm.binding};
+    return e;
   }
   const AttentionShape shape = row.attention();
   const AttentionClass& c = class_of(model.classes, shape);
-  const AttentionEstimate e = model.op == OpClass::kPrefill ? explain_prefill(shape, device, c.prefill) : explain_decode(shape, device, c.decode);
-  return {e.seconds, e.binding};
+  e.attention = model.op == OpClass::kPrefill ? explain_prefill(shape, device, c.prefill) : explain_decode(shape, device, c.decode);
+  e.physics = {e.attention.seconds, e.attention.binding};
+  return e;
 }
 
-std::vector<double> residual_features(const OpModel& model, const GpuDevice& device, const TableRow& row, double physics_s) {
+std::vector<double> features_of(const OpModel& model, const GpuDevice& device, const TableRow& row, const RowEstimate& e) {
   std::vector<double> features;
-  if (model.op == OpClass::kGemm) {
-    gemm_features(row.gemm(), device, model.gemm, physics_s, features);
-  } else {
-    const AttentionShape shape = row.attention();
-    const AttentionClass& c = class_of(model.classes, shape);
-    const AttentionEstimate e = model.op == OpClass::kPrefill ? explain_prefill(shape, device, c.prefill) : explain_decode(shape, device, c.decode);
-    attention_features(shape, model.op, device, e, features);
-  }
+  if (model.op == OpClass::kGemm)
+    gemm_features(row.gemm(), device, model.gemm, e.gemm, features);
+  else
+    attention_features(row.attention(), model.op, device, e.attention, features);
   return features;
+}
+
+}  // namespace
+
+PhysicsEstimate physics_of(const OpModel& model, const GpuDevice& device, const TableRow& row) { return estimate_row(model, device, row).physics; }
+
+std::vector<double> residual_features(const OpModel& model, const GpuDevice& device, const TableRow& row) {
+  return features_of(model, device, row, estimate_row(model, device, row));
 }
 
 std::vector<HullAxis> hull_of(const std::vector<TableRow>& rows) {
@@ -127,19 +143,19 @@ void interval_for(const OpModel& model, const char* binding, double seconds, dou
   high = std::max(high, 0.0) * widen;
 }
 
-GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row) {
+GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* packed) {
   if (row.op != model.op) throw_internal("a row of another op was given to " + model.name);
   GpuPrediction p;
-  const PhysicsEstimate physics = physics_of(model, device, row);
-  p.physics_s = physics.seconds;
-  p.binding = physics.binding;
+  const RowEstimate estimate = estimate_row(model, device, row);
+  p.physics_s = estimate.physics.seconds;
+  p.binding = estimate.physics.binding;
   Outside outside = outside_of(model, row);
   if (row.dtype != model.dtype) outside = {std::max(outside.octaves, std::nextafter(1.0, 2.0)), "dtype", 0};
   const double fade = std::max(0.0, 1 - 4 * outside.octaves);
   double residual = 0;
   if (fade > 0 && !model.residual.roots.empty()) {
-    const auto features = residual_features(model, device, row, p.physics_s);
-    residual = std::clamp(model.residual.predict(features.data()), -model.clamp, model.clamp) * fade;
+    const auto features = features_of(model, device, row, estimate);
+    residual = std::clamp(packed ? packed->predict(features.data()) : model.residual.predict(features.data()), -model.clamp, model.clamp) * fade;
   }
   p.predicted_s = p.physics_s * std::exp(residual);
   p.octaves = outside.octaves;

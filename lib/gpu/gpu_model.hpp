@@ -81,7 +81,8 @@ struct GpuPrediction {
   std::string status_text() const;
 };
 
-GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row);
+// `residual`: the packed form of model.residual, for callers that ask often.
+GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* residual = nullptr);
 
 // One prediction per row; time_us and kernel are not read. `sustained` prefers gemm_sustained where the model has it.
 // Throws an input Error for a row of another chip, or an op the model does not hold.
@@ -95,7 +96,7 @@ struct PhysicsEstimate {
 PhysicsEstimate physics_of(const OpModel& model, const GpuDevice& device, const TableRow& row);
 
 // Tree features of a row (features.hpp) under the model's physics.
-std::vector<double> residual_features(const OpModel& model, const GpuDevice& device, const TableRow& row, double physics_s);
+std::vector<double> residual_features(const OpModel& model, const GpuDevice& device, const TableRow& row);
 
 // Axis values of a row in the order of the hull: the keys, then their product "work" (m·n·k; batch·length·heads).
 std::vector<HullAxis> hull_of(const std::vector<TableRow>& rows);

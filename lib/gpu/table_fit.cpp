@@ -133,7 +133,7 @@ OpModel fit_op(const std::vector<TableRow>& all, const GpuDevice& device, const 
   std::vector<double> y;
   for (const TableRow& row : rows) {
     const double physics_s = physics_of(model, device, row).seconds;
-    const auto features = residual_features(model, device, row, physics_s);
+    const auto features = residual_features(model, device, row);
     x.columns = static_cast<int>(features.size());
     x.values.insert(x.values.end(), features.begin(), features.end());
     y.push_back(std::log(row.time_us * 1e-6 / physics_s));

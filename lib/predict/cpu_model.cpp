@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -17,7 +18,7 @@ constexpr double kUncalibratedLow = 0.5, kUncalibratedHigh = 2.0;
 
 class CpuModel : public OpModel {
  public:
-  explicit CpuModel(const Ceilings& c) : c_(c) {
+  CpuModel(const Ceilings& c, const StepContext& context) : c_(c), summary_(context.summary) {
     for (const GemmCurve& curve : c.machine().gemm_curves)
       if (curve.threads == c.threads()) curves_.push_back(&curve);
     for (const ClassFit& fit : c.machine().class_fits)
@@ -39,55 +40,76 @@ class CpuModel : public OpModel {
   }
 
  private:
-  void product(const Gemm& op, const OpWork& work, double groups, Prediction& p) const {
-    const ProductShape shape = product_shape(op, work.rows / groups);
-    const std::string variant = gemm_variant(op);
+  // What the curves lend to one shape, whatever its rows: an exact one, or all of its type by their distance in octaves of n and k.
+  struct Blend {
+    std::int64_t n = 0, k = 0;
+    DType dtype = DType::kF32;
+    int type = 0;                     // of gemm_variant: role, transposed, grouped
     const GemmCurve* exact = nullptr;
-    double weights = 0, logs = 0, nearest = 1e9;
     const GemmCurve* close = nullptr;
+    double nearest = 1e9, weights = 0;
+    std::vector<std::pair<const GemmCurve*, double>> lenders;
+    const ClassFit* fit = nullptr;
+  };
+  static int type_of(const Gemm& op) { return static_cast<int>(op.role) * 4 + op.transposed * 2 + (op.experts > 1); }
+
+  const Blend& blend(const Gemm& op, const ProductShape& shape) const {
+    for (const Blend& known : blends_)
+      if (known.n == shape.n && known.k == shape.k && known.dtype == op.act && known.type == type_of(op)) return known;
+    if (blends_.size() == kMostBlends) blends_.clear();
+    Blend& b = blends_.emplace_back();
+    b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type_of(op);
+    const std::string variant = gemm_variant(op);
     for (const GemmCurve* curve : curves_) {
       if (curve->dtype != op.act || curve->variant != variant) continue;
       if (curve->n == shape.n && curve->k == shape.k) {
-        exact = curve;
+        b.exact = curve;
         break;
       }
-      // Another shape lends its efficiency (time over arithmetic at the peak), the more the nearer it is in octaves of n and k.
       const double dn = std::log2(static_cast<double>(curve->n) / static_cast<double>(shape.n));
       const double dk = std::log2(static_cast<double>(curve->k) / static_cast<double>(shape.k));
       const double distance = std::hypot(dn, dk);
       const double weight = 1 / (distance * distance + kBlendScale * kBlendScale);
-      const double ideal = 2 * shape.rows * static_cast<double>(curve->n) * static_cast<double>(curve->k);
-      weights += weight;
-      logs += weight * std::log(curve_time(*curve, shape.rows) / ideal);
-      if (distance < nearest) {
-        nearest = distance;
-        close = curve;
+      b.lenders.push_back({curve, weight});
+      b.weights += weight;
+      if (distance < b.nearest) {
+        b.nearest = distance;
+        b.close = curve;
       }
     }
-    const ClassFit* fit = find("gemm", op.act);
+    b.fit = find("gemm", op.act);
+    return b;
+  }
+
+  void product(const Gemm& op, const OpWork& work, double groups, Prediction& p) const {
+    const ProductShape shape = product_shape(op, work.rows / groups);
+    const Blend& b = blend(op, shape);
     double outside = 0, seconds = 0;
     Provenance provenance = Provenance::kProbed;
-    if (exact) {
-      seconds = curve_time(*exact, shape.rows, &outside);
-      if (outside > kOctavesAllowed) out_of_range(p, fmt::format("rows {:.0f}: probed from {} to {}", shape.rows, exact->rows.front(), exact->rows.back()));
-    } else if (close) {
-      seconds = std::exp(logs / weights) * 2 * shape.rows * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-      curve_time(*close, shape.rows, &outside);
-      outside = std::max(outside, nearest);
+    if (b.exact) {
+      seconds = curve_time(*b.exact, shape.rows, &outside);
+      if (outside > kOctavesAllowed) out_of_range(p, [&] { return fmt::format("rows {:.0f}: probed from {} to {}", shape.rows, b.exact->rows.front(), b.exact->rows.back()); });
+    } else if (b.close) {
+      // Another shape lends its efficiency (time over arithmetic at the peak), the more the nearer it is.
+      double logs = 0;
+      for (const auto& [curve, weight] : b.lenders)
+        logs += weight * std::log(curve_time(*curve, shape.rows) / (2 * shape.rows * static_cast<double>(curve->n) * static_cast<double>(curve->k)));
+      seconds = std::exp(logs / b.weights) * 2 * shape.rows * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+      curve_time(*b.close, shape.rows, &outside);
+      outside = std::max(outside, b.nearest);
       provenance = Provenance::kFitted;
-      if (outside > kOctavesAllowed) out_of_range(p, fmt::format("n {}, k {}: nearest probed n {}, k {}", shape.n, shape.k, close->n, close->k));
+      if (outside > kOctavesAllowed) out_of_range(p, [&] { return fmt::format("n {}, k {}: nearest probed n {}, k {}", shape.n, shape.k, b.close->n, b.close->k); });
     } else {
-      uncalibrated(p, fmt::format("no {} product of type {} was probed", variant, dtype_name(op.act)));
+      uncalibrated(p, [&] { return fmt::format("no {} product of type {} was probed", gemm_variant(op), dtype_name(op.act)); });
       return;
     }
-    finish(p, seconds * groups, provenance, fit, outside);
+    finish(p, seconds * groups, provenance, b.fit, outside);
   }
 
   void other(const OpSpec& spec, const OpWork& work, Prediction& p) const {
-    const std::string name = fit_name(spec);
-    const ClassFit* fit = find(name, work.dtype);
+    const ClassFit* fit = fit_of(spec, work.dtype);
     if (!fit) {
-      uncalibrated(p, fmt::format("no point of class {} was probed", name));
+      uncalibrated(p, [&] { return fmt::format("no point of class {} was probed", fit_name(spec)); });
       return;
     }
     const std::vector<std::string> terms = fit_terms(spec);
@@ -104,7 +126,7 @@ class CpuModel : public OpModel {
       const double octaves = std::max(std::log2(low->second / value), std::log2(value / high->second));
       if (octaves > outside) {
         outside = octaves;
-        if (outside > kOctavesAllowed) out_of_range(p, fmt::format("{} {:.4g}: calibrated from {:.4g} to {:.4g}", axis, value, low->second, high->second));
+        if (outside > kOctavesAllowed) out_of_range(p, [&] { return fmt::format("{} {:.4g}: calibrated from {:.4g} to {:.4g}", std::string(axis), value, low->second, high->second); });
       }
     }
     finish(p, seconds, Provenance::kFitted, fit, outside);
@@ -115,13 +137,23 @@ class CpuModel : public OpModel {
     return found == fits_.end() ? nullptr : found->second;
   }
 
-  static void out_of_range(Prediction& p, std::string note) {
-    p.out_of_range = true;
-    p.note = std::move(note);
+  // fit_name() is a text; of most kinds there is one.
+  const ClassFit* fit_of(const OpSpec& spec, DType dtype) const {
+    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return find(fit_name(spec), dtype);
+    auto& known = fit_of_kind_[spec.index()][static_cast<std::size_t>(dtype)];
+    if (!known.asked) known = {true, find(fit_name(spec), dtype)};
+    return known.fit;
   }
 
-  static void uncalibrated(Prediction& p, std::string note) {
-    out_of_range(p, std::move(note));
+  template <class Note>
+  void out_of_range(Prediction& p, const Note& note) const {
+    p.out_of_range = true;
+    if (!summary_) p.note = note();
+  }
+
+  template <class Note>
+  void uncalibrated(Prediction& p, const Note& note) const {
+    out_of_range(p, note);
     p.provenance = Provenance::kExtrapolated;
     p.lo = p.seconds * kUncalibratedLow;
     p.hi = p.seconds * kUncalibratedHigh;
@@ -139,12 +171,21 @@ class CpuModel : public OpModel {
   }
 
   const Ceilings& c_;
+  const bool summary_;
+  static constexpr std::size_t kMostBlends = 256;
+  mutable std::vector<Blend> blends_;
+  struct KindFit {
+    bool asked = false;
+    const ClassFit* fit = nullptr;
+  };
+  static constexpr std::size_t kTypes = 16;
+  mutable std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>> fit_of_kind_{};
   std::vector<const GemmCurve*> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;
 };
 
 }  // namespace
 
-std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings) { return std::make_unique<CpuModel>(ceilings); }
+std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings, const StepContext& context) { return std::make_unique<CpuModel>(ceilings, context); }
 
 }  // namespace fathom

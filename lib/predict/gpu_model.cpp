@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/predict/gpu_classes.hpp"
@@ -22,6 +24,40 @@ double norm_q(double a, double b, double q) {
 // Fits hold bf16; f16 runs through the same units at the same size.
 bool fitted_type(DType type) { return type == DType::kBF16 || type == DType::kF16; }
 
+// What is known of one shape whatever surrounds it: how a table's row of it is corrected, and (products) the tiles that can win.
+struct KnownShape {
+  std::array<std::int64_t, 5> key{};      // as in the tables; 0: nothing yet
+  double correction = 1, low = 1, high = 1;
+  bool out_of_range = false, extrapolated = false;
+};
+struct KnownTiles {
+  std::array<double, 4> key{};            // m, n, k, groups
+  gpu::GemmCandidates candidates;
+};
+
+// A cache of fixed size: what falls on a taken place replaces it.
+template <class Entry>
+class ShapeCache {
+ public:
+  template <class Key>
+  Entry& at(const Key& key) {
+    if (entries_.empty()) entries_.resize(kPlaces);
+    std::uint64_t hash = 0;
+    for (const auto& part : key) {
+      std::uint64_t bits = 0;
+      static_assert(sizeof part == sizeof bits);
+      std::memcpy(&bits, &part, sizeof bits);
+      hash = (hash ^ bits) * 0x9E3779B97F4A7C15u;
+      hash ^= hash >> 32;
+    }
+    return entries_[hash % kPlaces];
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = std::size_t{1} << 15;
+  std::vector<Entry> entries_;
+};
+
 class GpuOpModel : public OpModel {
  public:
   GpuOpModel(const Ceilings& c, const StepContext& context)
@@ -33,6 +69,9 @@ class GpuOpModel : public OpModel {
     if (!gemm_) throw_input(fmt::format("the fitted model of '{}' holds no matrix products", c.machine().name), {}, "fit it from a table with gemm rows");
     // The fixed cost of a product was measured back to back inside a graph: one node, its gap included.
     node_ = gemm_->gemm.t0 * 1e-6;
+    if (context_.summary)
+      for (const gpu::OpModel* model : {gemm_, prefill_, decode_})
+        if (model) packed_[static_cast<std::size_t>(model->op)] = gpu::PackedTrees(model->residual);
     last_ = c.levels() - 1;
     dram_ = c.fastest(last_);
     const MemoryLevel* cache = last_ > 0 ? &c.machine().levels[static_cast<size_t>(last_ - 1)] : nullptr;
@@ -55,19 +94,30 @@ class GpuOpModel : public OpModel {
 
   StepOverhead overhead(const Workload& w, const PerOp<OpPrediction>& ops) const override {
     if (context_.graph) return {graph_launch(), Provenance::kFitted};
-    // Two clocks: the host launches, the device follows (SPEC_PREDICT 7.2).
+    // Two clocks: the host launches, the device follows (SPEC_PREDICT 7.2). Over one block the device's clock becomes max(device + busy, host + behind): what a block
+    // does to the clocks is worked out once, however many layers run it.
+    struct Effect {
+      double busy = 0, behind = 0, launches = 0;
+    };
+    std::vector<Effect> effects;
+    for (const Block& block : w.blocks()) {
+      Effect& effect = effects.emplace_back();
+      for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+        const int kernels = gpu_kernels(w.ops()[static_cast<size_t>(i)].spec);
+        const double each = ops[i].each.seconds / kernels;
+        for (int k = 0; k < kernels; ++k) {
+          effect.launches += kEagerLaunchSeconds;
+          effect.behind = std::max(effect.behind, effect.launches + kEagerLatencySeconds) + each;
+        }
+        effect.busy += ops[i].each.seconds;
+      }
+    }
     double host = 0, device = 0, sum = 0;
     for (const Step& step : w.program()) {
-      const Block& block = w.blocks()[static_cast<size_t>(step.block)];
-      for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
-        const double seconds = ops[i].each.seconds;
-        const int kernels = gpu_kernels(w.ops()[static_cast<size_t>(i)].spec);
-        for (int k = 0; k < kernels; ++k) {
-          host += kEagerLaunchSeconds;
-          device = std::max(device, host + kEagerLatencySeconds) + seconds / kernels;
-        }
-        sum += seconds;
-      }
+      const Effect& effect = effects[static_cast<size_t>(step.block)];
+      device = std::max(device + effect.busy, host + effect.behind);
+      host += effect.launches;
+      sum += effect.busy;
     }
     return {std::max(0.0, device - sum) + kSynchroniseSeconds, Provenance::kDatasheet};
   }
@@ -87,7 +137,7 @@ class GpuOpModel : public OpModel {
   double distance(double dram_share) const {
     const double hit = std::clamp(1 - dram_share, 0.0, 1.0);
     if (hit <= 1e-6) return kFarAway;
-    return cache_bytes_ * std::pow(std::max(0.0, 1 / hit - 1), 0.25);
+    return cache_bytes_ * std::sqrt(std::sqrt(std::max(0.0, 1 / hit - 1)));
   }
   double dram_share(const LevelShares& shares) const { return shares[static_cast<size_t>(last_)]; }
 
@@ -119,21 +169,18 @@ class GpuOpModel : public OpModel {
     Prediction p;
     p.provenance = Provenance::kFitted;
     if (fitted_type(op.act)) {
-      const gpu::GpuPrediction table = gpu::predict_op(*gemm_, device, table_row(gpu::OpClass::kGemm, {s.m, s.n, s.k, 0, 0}));
-      correction = table.predicted_s / table.physics_s;
-      low = table.low_s / table.predicted_s;
-      high = table.high_s / table.predicted_s;
-      mark(p, table);
+      const KnownShape known = shape(*gemm_, {s.m, s.n, s.k, 0, 0}, p);
+      correction = known.correction, low = known.low, high = known.high;
     } else {
       device.peak_flops = c_.peak(op.act, false).value;
-      unfitted(p, low, high, *gemm_, fmt::format("no {} products were fitted", dtype_name(op.act)));
+      unfitted(p, low, high, *gemm_, [&] { return fmt::format("no {} products were fitted", dtype_name(op.act)); });
     }
     if (op.experts > 1) {
       p.out_of_range = true;
       p.provenance = Provenance::kExtrapolated;
-      p.note = "no grouped products were fitted";
+      if (!context_.summary) p.note = "no grouped products were fitted";
     }
-    const gpu::GemmEstimate e = gpu::explain_gemm(s, device, gemm_->gemm, reuse);
+    const gpu::GemmEstimate e = estimate(s, device, reuse);
     p.seconds = e.seconds * correction;
     p.lo = p.seconds * low;
     p.hi = p.seconds * high;
@@ -151,18 +198,43 @@ class GpuOpModel : public OpModel {
     for (size_t i = 0; i < key.size(); ++i) row.key[i] = std::max<std::int64_t>(1, std::llround(key[i]));
     return row;
   }
-  static void mark(Prediction& p, const gpu::GpuPrediction& table) {
-    p.out_of_range = table.status == gpu::RangeStatus::kOutOfRange;
-    if (table.octaves > 0) p.provenance = Provenance::kExtrapolated;
-    if (p.out_of_range) p.note = table.status_text();
+  // A table's row of this shape, and what it says of the prediction's range.
+  KnownShape shape(const gpu::OpModel& model, const std::array<double, 5>& sizes, Prediction& p) const {
+    const gpu::TableRow row = table_row(model.op, sizes);
+    const auto ask = [&](const gpu::PackedTrees* trees) {
+      const gpu::GpuPrediction table = gpu::predict_op(model, fit_.device, row, trees);
+      KnownShape known{row.key, table.predicted_s / table.physics_s, table.low_s / table.predicted_s, table.high_s / table.predicted_s,
+                       table.status == gpu::RangeStatus::kOutOfRange, table.octaves > 0};
+      if (known.out_of_range && !context_.summary) p.note = table.status_text();
+      return known;
+    };
+    KnownShape known;
+    if (context_.summary) {
+      KnownShape& place = shapes_[static_cast<std::size_t>(model.op)].at(row.key);
+      if (place.key != row.key) place = ask(&packed_[static_cast<std::size_t>(model.op)]);
+      known = place;
+    } else {
+      known = ask(nullptr);
+    }
+    p.out_of_range = known.out_of_range;
+    if (known.extrapolated) p.provenance = Provenance::kExtrapolated;
+    return known;
   }
-  static void unfitted(Prediction& p, double& low, double& high, const gpu::OpModel& model, std::string why) {
+  gpu::GemmEstimate estimate(const gpu::GemmShape& s, const gpu::GpuDevice& device, gpu::Reuse reuse) const {
+    if (!context_.summary || device.peak_flops != fit_.device.peak_flops) return gpu::explain_gemm(s, device, gemm_->gemm, reuse);
+    const std::array<double, 4> key = {s.m, s.n, s.k, s.groups};
+    KnownTiles& place = tiles_.at(key);
+    if (place.key != key) place = {key, gpu::gemm_candidates(s, device, gemm_->gemm)};
+    return gpu::explain_gemm(place.candidates, s, device, gemm_->gemm, reuse);
+  }
+  template <class Why>
+  void unfitted(Prediction& p, double& low, double& high, const gpu::OpModel& model, const Why& why) const {
     double below = 0, above = 0;
     gpu::interval_for(model, "all", 1e-4, below, above);
     low = std::exp(2 * below), high = std::exp(2 * above);  // as one octave outside the calibrated range
     p.out_of_range = true;
     p.provenance = Provenance::kExtrapolated;
-    p.note = std::move(why);
+    if (!context_.summary) p.note = why();
   }
 
   Prediction attention(const Attention& op, const Executed& executed) const {
@@ -183,14 +255,11 @@ class GpuOpModel : public OpModel {
     p.provenance = Provenance::kFitted;
     double correction = 1, low = 1, high = 1;
     if (fitted_type(op.act) && fitted_type(op.kv)) {
-      const gpu::GpuPrediction table = gpu::predict_op(*model, device, table_row(model->op, {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim}));
-      correction = table.predicted_s / table.physics_s;
-      low = table.low_s / table.predicted_s;
-      high = table.high_s / table.predicted_s;
-      mark(p, table);
+      const KnownShape known = shape(*model, {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim}, p);
+      correction = known.correction, low = known.low, high = known.high;
     } else {
       device.peak_flops = c_.peak(op.act, false).value;
-      unfitted(p, low, high, *model, fmt::format("no {} attention was fitted", dtype_name(op.act)));
+      unfitted(p, low, high, *model, [&] { return fmt::format("no {} attention was fitted", dtype_name(op.act)); });
     }
     const gpu::AttentionClass& kernel = gpu::class_of(model->classes, s);
     gpu::AttentionEstimate e = one_query ? gpu::explain_decode(s, device, kernel.decode) : gpu::explain_prefill(s, device, kernel.prefill);
@@ -204,7 +273,7 @@ class GpuOpModel : public OpModel {
       e.compute_s *= work_ratio;
       e.memory_s += past_bytes / (std::max(0.5, b_eff) * device.dram_bytes_per_s);
       seconds = e.fixed_s + norm_q(e.compute_s, e.memory_s, q) + e.combine_s + e.sequence_s;
-      unfitted(p, low, high, *model, "attention over another set of pairs than whole causal prompts was not fitted");
+      unfitted(p, low, high, *model, [] { return "attention over another set of pairs than whole causal prompts was not fitted"; });
       correction = 1;
     }
     // The fixed cost of a row of the tables is a replay; inside a step this op is one node of it (SPEC_PREDICT 7.2).
@@ -228,14 +297,14 @@ class GpuOpModel : public OpModel {
     Prediction p;
     p.provenance = Provenance::kDatasheet;
     FactorInterval interval = kOwnBackwardInterval;
-    p.note = kUnmeasured;
+    if (!context_.summary) p.note = kUnmeasured;
     if (context_.library_kernels) {
       const Prediction forward = attention(op.forward, executed);
       const double share = work.flops / std::max(1.0, 4 * to_double(executed.pairs) * static_cast<double>(op.forward.heads * op.forward.qk_dim));
       p.compute = (forward.seconds - forward.launch) * share / kLibraryBackwardShare;
       p.out_of_range = forward.out_of_range;
       interval = kLibraryBackwardInterval;
-      p.note = "2.5 x the fitted forward pass at 0.8 of its utilisation, as FlashAttention publishes";
+      if (!context_.summary) p.note = "2.5 x the fitted forward pass at 0.8 of its utilisation, as FlashAttention publishes";
     } else {
       const double rows = static_cast<double>(executed.rows), sequences = std::max<double>(1, static_cast<double>(op.forward.sequences));
       const double length = std::max(1.0, rows / sequences);
@@ -257,7 +326,7 @@ class GpuOpModel : public OpModel {
   Prediction vector(const OpSpec& spec, const OpWork& work, const Residency& residency) const {
     Prediction p;
     p.provenance = Provenance::kDatasheet;
-    p.note = kUnmeasured;
+    if (!context_.summary) p.note = kUnmeasured;
     const double cores = static_cast<double>(c_.machine().cores);
     const Traffic traffic = traffic_of(work, residency);
     const double far = traffic.read[static_cast<size_t>(last_)] + traffic.written[static_cast<size_t>(last_)];
@@ -296,6 +365,10 @@ class GpuOpModel : public OpModel {
   const gpu::OpModel* decode_ = nullptr;
   double node_ = 0, dram_ = 0, cache_bytes_ = 0, cache_rate_ = 0;
   int last_ = 0;
+  // Summaries: by gpu::OpClass, and the tiles of products.
+  std::array<gpu::PackedTrees, 3> packed_;
+  mutable std::array<ShapeCache<KnownShape>, 3> shapes_;
+  mutable ShapeCache<KnownTiles> tiles_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ struct StepContext {
   bool sustained = false;        // training steps and decode loops run at the clocks of sustained load (SPEC_PREDICT 3.3)
   bool graph = true;             // one launch for the whole step; false: eager, the host launches every kernel
   bool library_kernels = false;  // PredictOptions::library_kernels
+  bool summary = false;          // many steps one after the other: shapes are remembered, Prediction::note stays empty. The model then belongs to one thread.
 };
 StepContext step_context(const Workload& workload, const PredictOptions& options);
 
@@ -36,7 +37,7 @@ class OpModel {
 };
 
 // Throws Error(kInput) when the machine was not calibrated.
-std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings);
+std::unique_ptr<OpModel> make_cpu_model(const Ceilings& ceilings, const StepContext& context = {});
 std::unique_ptr<OpModel> make_gpu_model(const Ceilings& ceilings, const StepContext& context = {});
 // By predictor and kind of machine. `ceilings` must outlive the model.
 std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& ceilings, const StepContext& context = {});

@@ -8,6 +8,8 @@
 #include "lib/predict/binomial.hpp"
 #include "lib/predict/op_model.hpp"
 #include "lib/predict/prediction.hpp"
+#include "lib/predict/predictor.hpp"
+#include "lib/predict/reuse_program.hpp"
 
 namespace fathom {
 namespace {
@@ -86,21 +88,28 @@ double certain_bytes(const Workload& w) {
   return bytes;
 }
 
+// Figures of a machine that every list needs.
+struct Bench {
+  Bench(const Machine& machine, const PredictOptions& o) : ceilings(machine, o.threads), options(o), hash(machine.hash()) {}
+  Ceilings ceilings;
+  PredictOptions options;
+  std::string hash;
+};
+
+void works_of(const Workload& w, std::vector<OpWork>& works) {
+  works.clear();
+  for (const Op& op : w.ops()) works.push_back(work_of(op.spec, declared(op.spec)));
+}
+
 class Assembly {
  public:
-  Assembly(const Workload& w, const Machine& machine, const PredictOptions& options)
-      : w_(w), ceilings_(machine, options.threads), model_(make_op_model(options.predictor, ceilings_, step_context(w, options))) {
-    if (model_->needs_residency()) {
-      std::optional<MemoryPlan> plan;
-      if (options.follow_placement) plan = plan_memory(w);
-      residency_ = residency(w, machine, ceilings_.threads(), plan ? &*plan : nullptr, options.bytes_between_ops);
-    } else {
-      residency_ = PerOp<Residency>(w);
-    }
-    result_.predictor = options.predictor;
+  // `works`: of every op at its declared size.
+  Assembly(const Workload& w, const Bench& bench, const OpModel& model, const std::vector<OpWork>& works, const PerOp<Residency>& residency, bool quantiles)
+      : w_(w), ceilings_(bench.ceilings), model_(model), works_(works), residency_(residency), quantiles_(quantiles) {
+    result_.predictor = bench.options.predictor;
     result_.workload = w.fingerprint();
-    result_.machine = machine.name;
-    result_.machine_hash = machine.hash();
+    result_.machine = ceilings_.machine().name;
+    result_.machine_hash = bench.hash;
     result_.threads = ceilings_.threads();
     result_.ops = PerOp<OpPrediction>(w);
     result_.provenance = Provenance::kProbed;
@@ -115,7 +124,7 @@ class Assembly {
  private:
   Prediction at(int op, const Executed& executed) const {
     const OpSpec& spec = w_.ops()[static_cast<size_t>(op)].spec;
-    return model_->predict(spec, executed, work_of(spec, executed), residency_[op]);
+    return model_.predict(spec, executed, work_of(spec, executed), residency_[op]);
   }
 
   void block(const Block& block) {
@@ -126,7 +135,8 @@ class Assembly {
         drawn[{rows.count, rows.probability}].push_back(i);
         continue;
       }
-      store(i, at(i, declared(w_.ops()[static_cast<size_t>(i)].spec)));
+      const OpSpec& spec = w_.ops()[static_cast<size_t>(i)].spec;
+      store(i, model_.predict(spec, declared(spec), works_[static_cast<size_t>(i)], residency_[i]));
     }
     for (const auto& [draw, ops] : drawn) {
       const Support support = support_of(draw);
@@ -191,7 +201,7 @@ class Assembly {
       low += below[static_cast<size_t>(c)] * below[static_cast<size_t>(c)];
       high += above[static_cast<size_t>(c)] * above[static_cast<size_t>(c)];
     }
-    const StepOverhead overhead = model_->overhead(w_, result_.ops);
+    const StepOverhead overhead = model_.overhead(w_, result_.ops);
     result_.overhead = overhead.seconds;
     if (overhead.seconds > 0) result_.provenance = weaker(result_.provenance, overhead.provenance);
     sum += overhead.seconds;
@@ -205,7 +215,7 @@ class Assembly {
     result_.p50 = result_.p95 = result_.p99 = sum;
     if (result_.predictor == PredictorKind::kLight) {
       bound_step();
-    } else if (!terms_.empty()) {
+    } else if (quantiles_ && !terms_.empty()) {
       double random = 0;
       for (const RandomTerm& t : terms_)
         for (size_t j = 0; j < t.time.size(); ++j) random += t.probability[j] * t.time[j] * static_cast<double>(t.repeats);
@@ -233,9 +243,11 @@ class Assembly {
   }
 
   const Workload& w_;
-  Ceilings ceilings_;
-  std::unique_ptr<OpModel> model_;
-  PerOp<Residency> residency_;
+  const Ceilings& ceilings_;
+  const OpModel& model_;
+  const std::vector<OpWork>& works_;
+  const PerOp<Residency>& residency_;
+  const bool quantiles_;
   StepPrediction result_;
   std::vector<RandomTerm> terms_;
 };
@@ -256,13 +268,95 @@ std::unique_ptr<OpModel> make_op_model(PredictorKind predictor, const Ceilings& 
   switch (predictor) {
     case PredictorKind::kLight: return std::make_unique<LightModel>(ceilings);
     case PredictorKind::kRoofline: return std::make_unique<RooflineModel>(ceilings);
-    case PredictorKind::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings, context) : make_cpu_model(ceilings);
+    case PredictorKind::kCalibrated: return ceilings.machine().kind == MachineKind::kGpu ? make_gpu_model(ceilings, context) : make_cpu_model(ceilings, context);
   }
   throw_internal("unknown predictor");
 }
 
 StepPrediction predict(const Workload& workload, const Machine& machine, const PredictOptions& options) {
-  return Assembly(workload, machine, options).run();
+  const Bench bench(machine, options);
+  const std::unique_ptr<OpModel> model = make_op_model(options.predictor, bench.ceilings, step_context(workload, options));
+  PerOp<Residency> where(workload);
+  if (model->needs_residency()) {
+    std::optional<MemoryPlan> plan;
+    if (options.follow_placement) plan = plan_memory(workload);
+    where = residency(workload, machine, bench.ceilings.threads(), plan ? &*plan : nullptr, options.bytes_between_ops);
+  }
+  std::vector<OpWork> works;
+  works_of(workload, works);
+  return Assembly(workload, bench, *model, works, where, true).run();
+}
+
+struct StepPredictor::State {
+  State(const Machine& m, const PredictOptions& o, bool q) : machine(m), bench(m, o), quantiles(q) {}
+
+  const OpModel& model(const StepContext& context) {
+    for (const auto& [known, made] : models)
+      if (known.sustained == context.sustained && known.graph == context.graph) return *made;
+    models.emplace_back(context, make_op_model(bench.options.predictor, bench.ceilings, context));
+    return *models.back().second;
+  }
+
+  void find_operands(const Workload& w) {
+    const double between = bench.options.bytes_between_ops;
+    ReuseProgram::structure_of(w, works, between > 0, structure, touched);
+    for (Structure& known : structures) {
+      if (known.of != structure) continue;
+      known.last = ++clock;
+      // A structure that is met once or twice is walked: sums pay when many lists share them.
+      if (!known.program && ++known.met >= kPatience && ReuseProgram::worth_while(w)) known.program = std::make_unique<ReuseProgram>(w, touched, between > 0, structure);
+      if (known.program) {
+        where = PerOp<Residency>(w);
+        known.program->evaluate(w, works, touched, machine, bench.ceilings.threads(), between, where);
+        return;
+      }
+      break;
+    }
+    if (std::none_of(structures.begin(), structures.end(), [&](const Structure& known) { return known.of == structure; })) {
+      if (structures.size() < kStructures) structures.emplace_back();
+      Structure& oldest = *std::min_element(structures.begin(), structures.end(), [](const Structure& a, const Structure& b) { return a.last < b.last; });
+      oldest = {structure, 1, ++clock, nullptr};
+    }
+    where = residency(w, machine, bench.ceilings.threads(), nullptr, between);
+  }
+
+  static constexpr int kPatience = 4;
+  static constexpr size_t kStructures = 16;
+  struct Structure {
+    std::vector<std::int32_t> of;
+    int met = 0;
+    std::uint64_t last = 0;
+    std::unique_ptr<ReuseProgram> program;
+  };
+
+  const Machine& machine;
+  Bench bench;
+  const bool quantiles;
+  std::vector<std::pair<StepContext, std::unique_ptr<OpModel>>> models;
+  std::vector<Structure> structures;
+  std::uint64_t clock = 0;
+  std::vector<std::int32_t> structure;
+  std::vector<double> touched;
+  std::vector<OpWork> works;
+  PerOp<Residency> where;
+  StepPrediction result;
+};
+
+StepPredictor::StepPredictor(const Machine& machine, const PredictOptions& options, bool quantiles) : state_(std::make_unique<State>(machine, options, quantiles)) {}
+StepPredictor::~StepPredictor() = default;
+
+const StepPrediction& StepPredictor::predict(const Workload& workload) {
+  State& s = *state_;
+  StepContext context = step_context(workload, s.bench.options);
+  context.summary = true;
+  const OpModel& model = s.model(context);
+  works_of(workload, s.works);
+  if (model.needs_residency())
+    s.find_operands(workload);
+  else
+    s.where = PerOp<Residency>(workload);
+  s.result = Assembly(workload, s.bench, model, s.works, s.where, s.quantiles).run();
+  return s.result;
 }
 
 }  // namespace fathom

@@ -28,6 +28,7 @@ Ceilings::Ceilings(const Machine& machine, int threads)
   for (int l = 0; l < levels_; ++l) {
     const MemoryLevel& level = machine.levels[static_cast<size_t>(l)];
     const auto i = static_cast<size_t>(l);
+    bindings_[i] = level.name == "L1" ? Binding::kL1 : level.name == "L2" ? Binding::kL2 : level.name == "L3" ? Binding::kL3 : Binding::kDram;
     rate_provenance_[i] = Provenance::kProbed;
     for (int a = 0; a < kAccesses; ++a) {
       // A pattern that was not probed runs as the next plainer one: gather and update like copy, copy like read.
@@ -80,14 +81,6 @@ double Ceilings::rate(int level, Access access, double read, double written) con
 double Ceilings::fastest(int level) const {
   const auto& r = rates_[static_cast<size_t>(level)];
   return *std::max_element(r.begin(), r.end());
-}
-
-Binding Ceilings::level_binding(int level) const {
-  const std::string& name = machine_->levels[static_cast<size_t>(level)].name;
-  if (name == "L1") return Binding::kL1;
-  if (name == "L2") return Binding::kL2;
-  if (name == "L3") return Binding::kL3;
-  return Binding::kDram;
 }
 
 Traffic traffic_of(const OpWork& work, const Residency& residency, double weight_share) {

@@ -32,7 +32,7 @@ class Ceilings {
   double region() const { return region_; }
   double exponential() const { return exponential_; }  // s per element and thread
   double candidate() const { return candidate_; }
-  Binding level_binding(int level) const;
+  Binding level_binding(int level) const { return bindings_[static_cast<size_t>(level)]; }
   double private_capacity() const { return private_capacity_; }  // bytes in caches that are not shared, all threads
   double cache_capacity() const { return cache_capacity_; }      // bytes in all caches, as claimed
 
@@ -43,6 +43,7 @@ class Ceilings {
   std::array<std::optional<Figure>, 7> rate_, best_;   // by DType
   std::array<std::array<double, kAccesses>, kMaxLevels> rates_{};
   std::array<Provenance, kMaxLevels> rate_provenance_{};
+  std::array<Binding, kMaxLevels> bindings_{};
   double launch_ = 0, region_ = 0, exponential_ = 0, candidate_ = 0, private_capacity_ = 0, cache_capacity_ = 0;
 };
 

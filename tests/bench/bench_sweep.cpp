@@ -3,7 +3,7 @@
 //   bench_sweep [--rounds N] [--memory]
 //
 // Every sweep is that of `fathom sweep`: rows are evaluated, formatted as CSV and handed to a sink that drops them. A 24-layer model (dense-220m's shape), dense and with
-// every second block routed at 1/8. Rounds alternate over the sweeps; medians, minimum and maximum are printed. --memory runs 10^4, 10^6 and 10^7 rows of one
+// every second block routed at 1/8; of experts and windows the built-in models with 24 layers. Rounds alternate over the sweeps; medians, minimum and maximum are printed. --memory runs 10^4, 10^6 and 10^7 rows of one
 // sweep and prints the resident size behind each.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -92,8 +92,21 @@ int main(int count, char** words) {
   capacities.model.capacity = "0.005:1:0.005";
   sweeps.push_back(capacities);
   Sweep widths = sweep("dense, prefill: widths x MLPs", false, {}, "2048", "1");
-  widths.model.set = {"layers=24", "width=14:1400:14", "mlp=64:16384:64"};
+  widths.model.set = {"layers=24", "width=28:2800:28", "mlp=64:16384:64"};
   sweeps.push_back(widths);
+  Sweep contexts = sweep("MoD, decode: contexts", true, {"decode"}, "1:30000", "4");
+  sweeps.push_back(contexts);
+  Sweep thresholds = sweep("MoD, prefill by threshold: lengths x batches", true, {}, "8:1600:8", "1:200");
+  thresholds.scenario.routing = "threshold";
+  sweeps.push_back(thresholds);
+  for (const char* phase : {"prefill", "decode"}) {
+    Sweep experts = sweep(std::string("MoE, ") + phase + ": lengths x batches", false, {phase}, "8:1600:8", "1:200");
+    experts.model.models = {"mixtral-8x7b"};
+    sweeps.push_back(experts);
+  }
+  Sweep windows = sweep("local and global windows, prefill: lengths", false, {}, "1:30000", "1");
+  windows.model.models = {"local-global"};
+  sweeps.push_back(windows);
   std::vector<std::vector<double>> rates(sweeps.size());
   std::vector<std::uint64_t> rows(sweeps.size());
   for (int round = 0; round < rounds; ++round)
@@ -102,10 +115,10 @@ int main(int count, char** words) {
       rows[i] = outcome.done;
       rates[i].push_back(static_cast<double>(outcome.done) / outcome.seconds);
     }
-  fmt::print("{:40} {:>9} {:>12} {:>12} {:>12}\n", "configurations per second, one thread", "rows", "median", "min", "max");
+  fmt::print("{:46} {:>9} {:>12} {:>12} {:>12}\n", "configurations per second, one thread", "rows", "median", "min", "max");
   for (size_t i = 0; i < sweeps.size(); ++i) {
     std::sort(rates[i].begin(), rates[i].end());
-    fmt::print("{:40} {:9} {:12.0f} {:12.0f} {:12.0f}\n", sweeps[i].name, rows[i], rates[i][rates[i].size() / 2], rates[i].front(), rates[i].back());
+    fmt::print("{:46} {:9} {:12.0f} {:12.0f} {:12.0f}\n", sweeps[i].name, rows[i], rates[i][rates[i].size() / 2], rates[i].front(), rates[i].back());
   }
   return 0;
 }

@@ -1,0 +1,278 @@
+#include "lib/predict/reuse_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+#include <map>
+#include <unordered_map>
+
+namespace fathom {
+namespace {
+
+constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
+
+double touched_bytes(const Tensor& tensor, double limit) {
+  constexpr std::int64_t kSmall = std::int64_t{1} << 30;  // whose product with the size of an element fits 64 bits
+  const double bytes = tensor.rows < kSmall && tensor.cols < kSmall ? static_cast<double>(tensor.rows * tensor.cols * static_cast<std::int64_t>(dtype_bytes(tensor.dtype)))
+                                                                    : tensor.bytes().to_double();
+  return std::min(limit, bytes);
+}
+
+}  // namespace
+
+void ReuseProgram::structure_of(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into, std::vector<double>& touched) {
+  into.clear();
+  touched.clear();
+  into.push_back(bytes_between);
+  for (const Block& block : w.blocks()) into.push_back(block.first_op), into.push_back(block.op_count);
+  for (const Step& step : w.program()) {
+    into.push_back(step.block), into.push_back(step.layer);
+    into.push_back(step.weights), into.push_back(step.micro);
+  }
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    const Op& op = w.ops()[i];
+    into.push_back(static_cast<std::int32_t>(op.inputs.size()));
+    into.push_back(static_cast<std::int32_t>(op.outputs.size()));
+    for (const auto* operands : {&op.inputs, &op.outputs})
+      for (const Operand& operand : *operands) {
+        const Tensor& tensor = w.tensors()[static_cast<size_t>(operand.tensor)];
+        const double bytes = touched_bytes(tensor, operands == &op.inputs ? works[i].read : works[i].written);
+        touched.push_back(bytes);
+        into.push_back(operand.tensor);
+        into.push_back(operand.layer_offset << 16 | static_cast<std::int32_t>(tensor.role) << 8 | static_cast<std::int32_t>(tensor.scope) << 1 | static_cast<std::int32_t>(bytes > 0));
+      }
+  }
+}
+
+bool ReuseProgram::worth_while(const Workload& w) {
+  double touches = 0;
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) touches += static_cast<double>(w.ops()[static_cast<size_t>(i)].inputs.size() + w.ops()[static_cast<size_t>(i)].outputs.size());
+  }
+  return touches * touches < 1e9;
+}
+
+ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched, bool bytes_between, std::vector<std::int32_t> structure) : structure_(std::move(structure)) {
+  // Sites by op: the operands that have bytes, in order of touching.
+  std::vector<std::pair<std::int32_t, std::int32_t>> of_op;
+  std::vector<const Operand*> operand_of;
+  std::int32_t number = -1;
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    const Op& op = w.ops()[i];
+    const auto first = static_cast<std::int32_t>(sites_.size());
+    for (const auto* operands : {&op.inputs, &op.outputs})
+      for (const Operand& operand : *operands) {
+        const bool input = operands == &op.inputs;
+        if (!(touched[static_cast<size_t>(++number)] > 0)) continue;
+        const bool weight = input && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
+        sites_.push_back({static_cast<std::int32_t>(i), number, !input ? Site::Kind::kWrite : weight ? Site::Kind::kWeight : Site::Kind::kRead, 0, 0});
+        operand_of.push_back(&operand);
+      }
+    of_op.push_back({first, static_cast<std::int32_t>(sites_.size())});
+  }
+
+  // Every touch of one round as (site, segment); segment 0 is what lies between ops.
+  struct Touch {
+    std::int32_t site;
+    size_t segment;
+  };
+  std::vector<Touch> round;
+  std::map<TensorInstance, size_t> segments;
+  std::vector<std::vector<std::int32_t>> touched_by(1, {kBetween});
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
+      if (bytes_between) round.push_back({kBetween, 0});
+      for (std::int32_t site = of_op[static_cast<size_t>(i)].first; site < of_op[static_cast<size_t>(i)].second; ++site) {
+        const auto [found, fresh] = segments.try_emplace(instance_of(w, step, *operand_of[static_cast<size_t>(site)]), touched_by.size());
+        if (fresh) touched_by.emplace_back();
+        std::vector<std::int32_t>& by = touched_by[found->second];
+        if (std::find(by.begin(), by.end(), site) == by.end()) by.push_back(site);
+        round.push_back({site, found->second});
+      }
+    }
+  }
+  // Segments that the same sites touch have the same size, the largest of those touches: in the second round all of them have been made.
+  std::map<std::vector<std::int32_t>, std::int32_t> mass_of;
+  std::vector<std::int32_t> mass(touched_by.size());
+  for (size_t s = 0; s < touched_by.size(); ++s) {
+    std::sort(touched_by[s].begin(), touched_by[s].end());
+    const auto [found, fresh] = mass_of.try_emplace(touched_by[s], static_cast<std::int32_t>(masses_.size()));
+    if (fresh) masses_.push_back(touched_by[s]);
+    mass[s] = found->second;
+  }
+
+  // The second round: what was touched since, from a list of segments by last touch.
+  using Vector = std::vector<std::pair<std::int32_t, std::int32_t>>;  // (mass, times), ascending, no zeros
+  std::vector<std::vector<Vector>> distances(sites_.size());
+  std::list<size_t> recent;
+  std::vector<std::list<size_t>::iterator> where(touched_by.size(), recent.end());
+  std::vector<std::int32_t> times(masses_.size(), 0);
+  for (int r = 0; r < 2; ++r)
+    for (const Touch& touch : round) {
+      auto& at = where[touch.segment];
+      if (r == 1 && touch.site >= 0) {
+        std::vector<std::int32_t> seen;
+        for (auto s = recent.begin(); s != at; ++s)
+          if (times[static_cast<size_t>(mass[*s])]++ == 0) seen.push_back(mass[*s]);
+        std::sort(seen.begin(), seen.end());
+        Vector& sum = distances[static_cast<size_t>(touch.site)].emplace_back();
+        for (const std::int32_t m : seen) {
+          sum.push_back({m, times[static_cast<size_t>(m)]});
+          times[static_cast<size_t>(m)] = 0;
+        }
+      }
+      if (at != recent.end()) recent.erase(at);
+      recent.push_front(touch.segment);
+      at = recent.begin();
+    }
+
+  const auto difference = [](const Vector& a, const Vector& b) {
+    Vector result;
+    size_t i = 0, j = 0;
+    while (i < a.size() || j < b.size()) {
+      const std::int32_t m = i < a.size() && (j == b.size() || a[i].first <= b[j].first) ? a[i].first : b[j].first;
+      std::int32_t by = 0;
+      if (i < a.size() && a[i].first == m) by += a[i++].second;
+      if (j < b.size() && b[j].first == m) by -= b[j++].second;
+      if (by != 0) result.push_back({m, by});
+    }
+    return result;
+  };
+  constexpr size_t kNeighbours = 24;  // earlier sums that are tried as a beginning
+  std::map<Vector, std::int32_t> known;
+  std::vector<const Vector*> stored;
+  const auto store = [&](const Vector& sum) {
+    const auto [found, fresh] = known.try_emplace(sum, static_cast<std::int32_t>(stored.size()));
+    if (!fresh) return found->second;
+    Sum best;
+    Vector rest = sum;
+    for (size_t n = stored.size(); n-- > 0 && n + kNeighbours >= stored.size();) {
+      Vector other = difference(sum, *stored[n]);
+      if (other.size() + 1 < rest.size()) rest = std::move(other), best.from = static_cast<std::int32_t>(n);
+    }
+    best.first = static_cast<std::int32_t>(terms_.size());
+    for (const auto& [m, by] : rest) terms_.push_back({m, by});
+    best.last = static_cast<std::int32_t>(terms_.size());
+    sums_.push_back(best);
+    stored.push_back(&found->first);
+    return found->second;
+  };
+  for (size_t s = 0; s < sites_.size(); ++s) {
+    sites_[s].first_run = static_cast<std::int32_t>(runs_.size());
+    const std::vector<Vector>& all = distances[s];
+    for (size_t from = 0; from < all.size();) {
+      size_t to = from + 1;
+      Vector step;
+      if (to < all.size()) {
+        step = difference(all[to], all[from]);
+        while (to + 1 < all.size() && difference(all[to + 1], all[to]) == step) ++to;
+        ++to;
+      }
+      // Two uses are always a progression: leave the second to a longer one that may begin with it.
+      if (to - from == 2 && !step.empty() && to < all.size()) to = from + 1, step.clear();
+      runs_.push_back({static_cast<std::int32_t>(to - from), store(all[from]), step.empty() ? -1 : store(step)});
+      from = to;
+    }
+    sites_[s].last_run = static_cast<std::int32_t>(runs_.size());
+  }
+}
+
+void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works, const std::vector<double>& touched, const Machine& machine, int threads, double bytes_between_ops,
+                            PerOp<Residency>& result) {
+  mass_.assign(masses_.size(), 0.0);
+  for (size_t m = 0; m < masses_.size(); ++m)
+    for (const std::int32_t site : masses_[m])
+      mass_[m] = std::max(mass_[m], site == kBetween ? bytes_between_ops : touched[static_cast<size_t>(sites_[static_cast<size_t>(site)].operand)]);
+
+  const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
+  std::array<double, kMaxLevels> capacity{};  // 0: a level without one serves nothing
+  for (int l = 0; l + 1 < count; ++l) {
+    const MemoryLevel& level = machine.levels[static_cast<size_t>(l)];
+    const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
+    if (level.capacity) capacity[static_cast<size_t>(l)] = level.capacity->value * (level.shared ? 1.0 : cores);
+  }
+  LevelShares outermost{};
+  if (!machine.levels.empty()) outermost[std::min<size_t>(kMaxLevels, machine.levels.size()) - 1] = 1;
+
+  value_.resize(sums_.size());
+  for (size_t n = 0; n < sums_.size(); ++n) {
+    const Sum& sum = sums_[n];
+    double total = sum.from >= 0 ? value_[static_cast<size_t>(sum.from)] : 0;
+    for (std::int32_t t = sum.first; t < sum.last; ++t) {
+      const Term term = terms_[static_cast<size_t>(t)];
+      total += static_cast<double>(term.times) * mass_[static_cast<size_t>(term.mass)];
+    }
+    value_[n] = total;
+  }
+
+  constexpr double kFar = 1e5;  // times the capacity: a share of 1e-20 is hit, or missed at the inverse
+  std::array<double, 256> missed, hits;
+  for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
+    Residency& r = result[static_cast<int>(i)];
+    r = {};
+    double weights = 0, reads = 0, writes = 0;
+    for (; site < sites_.size() && sites_[site].op == static_cast<std::int32_t>(i); ++site) {
+      const Site& s = sites_[site];
+      const double bytes = touched[static_cast<size_t>(s.operand)];
+      LevelShares& into = s.kind == Site::Kind::kWrite ? r.writes : s.kind == Site::Kind::kWeight ? r.weights : r.reads;
+      double& sum = s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads;
+      for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
+        const Run& run = runs_[static_cast<size_t>(n)];
+        const double first = value_[static_cast<size_t>(run.base)] + bytes, step = run.step < 0 ? 0.0 : value_[static_cast<size_t>(run.step)];
+        sum += bytes * static_cast<double>(run.uses);
+        // Uses at one distance count as one; others in pieces that fit the buffer.
+        const bool same = step == 0;
+        const int all = same ? 1 : run.uses;
+        const double times = bytes * (same ? static_cast<double>(run.uses) : 1.0);
+        for (int done = 0; done < all; done += static_cast<int>(missed.size())) {
+          const int uses = std::min(all - done, static_cast<int>(missed.size()));
+          const double from = first + static_cast<double>(done) * step, last = from + static_cast<double>(uses - 1) * step;
+          double rest = uses;
+          bool whole = true;  // nothing was served yet: `missed` holds nothing
+          for (int l = 0; l + 1 < count; ++l) {
+            const double c = capacity[static_cast<size_t>(l)];
+            if (!(c > 0) || std::min(from, last) > kFar * c) continue;
+            if (std::max(from, last) * kFar < c) {
+              into[static_cast<size_t>(l)] += times * rest;
+              rest = 0;
+              break;
+            }
+            const double scale = 1 / c;
+            for (int k = 0; k < uses; ++k) {
+              const double ratio = (from + static_cast<double>(k) * step) * scale, square = ratio * ratio;
+              hits[static_cast<size_t>(k)] = 1 / (1 + square * square);
+            }
+            if (whole) std::fill_n(missed.begin(), uses, 1.0);
+            whole = false;
+            double served[2] = {}, left[2] = {};
+            for (int k = 0; k < uses; ++k) {
+              const double hit = hits[static_cast<size_t>(k)], here = missed[static_cast<size_t>(k)], after = here * (1 - hit);
+              missed[static_cast<size_t>(k)] = after;
+              served[k & 1] += here * hit;
+              left[k & 1] += after;
+            }
+            into[static_cast<size_t>(l)] += times * (served[0] + served[1]);
+            rest = left[0] + left[1];
+          }
+          if (count > 0) into[static_cast<size_t>(count - 1)] += times * rest;
+        }
+      }
+    }
+    const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
+    r.weight_bytes = std::min(weights / uses, works[i].read);
+    const auto normalise = [&](LevelShares& shares, double total) {
+      if (total > 0) {
+        for (double& share : shares) share *= 1 / total;
+      } else {
+        shares = outermost;
+      }
+    };
+    normalise(r.weights, weights);
+    normalise(r.reads, reads);
+    normalise(r.writes, writes);
+  }
+}
+
+}  // namespace fathom
