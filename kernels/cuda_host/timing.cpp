@@ -96,7 +96,7 @@ double CudaExecution::timed_cold(int instance) {
   must(run_.module->hold_stream(run_.device, kHoldSeconds, &text), "holding the stream", text);
   must(run_.module->record(run_.device, first, &text), "recording an event", text);
   // A selection that reads its counts would wait behind the held stream for ever.
-  const bool reads = std::holds_alternative<Select>(*bound(instance).spec) || std::holds_alternative<ExpertSelect>(*bound(instance).spec);
+  const bool reads = std::holds_alternative<Select>(*bound(instance).spec);
   if (reads) run_.module->release_stream(run_.device, &text);
   queue(instance, size);
   must(run_.module->record(run_.device, last, &text), "recording an event", text);

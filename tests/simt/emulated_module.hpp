@@ -16,6 +16,7 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/embedding.cuh"
 #include "kernels/cuda/experts.cuh"
+#include "kernels/cuda/grouped.cuh"
 #include "kernels/cuda/loss.cuh"
 #include "kernels/cuda/module.hpp"
 #include "kernels/cuda/norm.cuh"

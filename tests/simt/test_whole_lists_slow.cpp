@@ -62,6 +62,66 @@ TEST_CASE("the CUDA backend equals the reference on threshold and random routing
   }
 }
 
+TEST_CASE("the CUDA backend equals the reference on windows and chunks over the ragged caches of routed blocks", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  t.window = GENERATE(0, 1, 3);
+  t.chunk = t.window == 0 ? 4 : 0;
+  CAPTURE(t.window, t.chunk);
+  compare_cuda(network(t), scenario(Phase::kDecode, 4, 11), 2e-5, 2e-4);
+  Scenario chunked = scenario(Phase::kPrefill, 3, 7);
+  chunked.past = 9;
+  chunked.routing = RoutingRule::kThreshold;
+  compare_cuda(network(t), chunked, 2e-5, 2e-4);
+}
+
+TEST_CASE("the CUDA backend equals the reference where every token keeps its keys", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  t.window = GENERATE(0, 3);
+  Network net = network(t);
+  for (BlockConfig& kind : net.kinds)
+    if (kind.route) kind.route->kv = KvPolicy::kAll;
+  compare_cuda(net, scenario(Phase::kDecode, 4, 11), 2e-5, 2e-4);
+  Scenario chunked = scenario(Phase::kPrefill, 3, 7);
+  chunked.past = 9;
+  chunked.routing = RoutingRule::kThreshold;
+  compare_cuda(net, chunked, 2e-5, 2e-4);
+}
+
+TEST_CASE("the CUDA backend equals the reference with adapters on the rows that are not chosen", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  Network net = network(t);
+  for (BlockConfig& kind : net.kinds)
+    if (kind.route) kind.route->adapter = 6;
+  compare_cuda(net, scenario(Phase::kTrain, 2, 9), 2e-5, 5e-4);
+  compare_cuda(net, scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
+  Scenario s = scenario(Phase::kPrefill, 3, 11);
+  s.routing = RoutingRule::kThreshold;
+  compare_cuda(net, s, 2e-5, 2e-4);
+}
+
+TEST_CASE("the CUDA backend equals the reference on experts, also inside routed blocks", "[cuda]") {
+  Tiny t;
+  MoeConfig moe;
+  moe.experts = 4, moe.picks = 2, moe.width = 24;
+  if (GENERATE(false, true)) t.every = 2, t.capacity = Fraction{1, 2}, t.biases = true, moe.noops = 1, moe.noop_share = Fraction{1, 5};
+  Network net = network(t);
+  for (BlockConfig& kind : net.kinds) kind.mlp->moe = moe, kind.mlp->width = 0;
+  compare_cuda(net, scenario(Phase::kTrain, 2, 13), 2e-5, 5e-4);
+  compare_cuda(net, scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
+  Scenario s = scenario(Phase::kPrefill, 3, 11);
+  s.routing = RoutingRule::kThreshold;
+  compare_cuda(net, s, 2e-5, 2e-4);
+  s = scenario(Phase::kTrain, 2, 13);
+  s.dtype = s.grad_dtype = s.kv_dtype = DType::kBF16;
+  compare_cuda(net, s, 2e-2, 0);
+}
+
 TEST_CASE("the CUDA backend equals the reference in bf16", "[cuda]") {
   for (const NamedTiny& each : tiny_zoo()) {
     for (const Phase phase : {Phase::kPrefill, Phase::kTrain}) {
