@@ -278,17 +278,27 @@ void CudaExecution::read_experts() {
   must(run_.module->download(run_.device, expert_offsets_.data(), context_.expert_offsets, context_.expert_offset_count * 4, &text), "reading the rows of experts", text);
 }
 
+// The expert selection that decides an op's rows, or, where all of them are assigned, how they are split over the weights of a product.
+const AssignedBuffers* CudaExecution::assigned_to(const BoundOp& b) const {
+  if (b.assigned >= 0) return &context_.assigned.at(context_.assigned_by_index.at(b.assigned));
+  const auto* gemm = std::get_if<Gemm>(b.spec);
+  if (!gemm || gemm->experts <= 1) return nullptr;
+  for (const auto& [permutation, buffers] : context_.assigned)
+    if (buffers.offsets.at == b.in.back().at) return &buffers;
+  return nullptr;
+}
+
 // The rows that the experts of an op had, which only the device knew while it ran.
 void CudaExecution::learn_experts(int instance, Executed& executed) {
   const BoundOp& b = bound(instance);
-  if (b.assigned < 0) return;
-  const AssignedBuffers& buffers = context_.assigned.at(context_.assigned_by_index.at(b.assigned));
-  const std::int32_t* offsets = expert_offsets_.data() + (buffers.kept_offsets - context_.expert_offsets);
+  const AssignedBuffers* buffers = assigned_to(b);
+  if (!buffers) return;
+  const std::int32_t* offsets = expert_offsets_.data() + (buffers->kept_offsets - context_.expert_offsets);
   if (const auto* select = std::get_if<ExpertSelect>(b.spec)) {
     assign(b, offsets[select->experts]);
     return;
   }
-  executed = size_now(b);
+  if (b.assigned >= 0) executed = size_now(b);
   const auto* gemm = std::get_if<Gemm>(b.spec);
   if (!gemm || gemm->experts <= 1) return;
   executed.experts = 0;
@@ -306,7 +316,7 @@ void CudaExecution::run_instance(int instance) {
     if (attention->cached) read_list_counts();
   }
   wait();
-  if (bound(instance).assigned >= 0) read_experts();
+  if (assigned_to(bound(instance))) read_experts();
   learn_experts(instance, size);
   learn(instance, size);
   note_executed(instance, size);

@@ -125,6 +125,7 @@ class CudaExecution : public ProgramExecution {
   double between(Event* from, Event* to) const;
   Event* event(std::size_t index);
   void read_list_counts();
+  const AssignedBuffers* assigned_to(const BoundOp& b) const;
   void read_experts();
   void learn_experts(int instance, Executed& executed);
   void count_pairs(int instance, const Attention& op);

@@ -101,6 +101,13 @@ void Lowering::bias_gradient(const Gemm& op) {
 
 void Lowering::operator()(const Gemm& op) {
   if (op.experts > 1) return grouped(op);
+  // cuBLASLt adds no bf16 bias to an f32 result (a router's scores): one expert that owns all declared rows does.
+  if (op.role == GemmRole::kForward && op.bias && op.result != op.weight && op.batch == 1 && op.in_stride == 0 && op.out_stride == 0 && op.out_offset == 0) {
+    GroupedArgs g = grouped_product_of(op, bound_);
+    g.offsets = context_.constants.add(std::vector<std::int32_t>{0, static_cast<std::int32_t>(op.rows.count)});
+    const std::int32_t all[] = {0, static_cast<std::int32_t>(op.rows.count)};
+    return launch(&Kernels::grouped_product, g, "gemm with a bias of another type", [flops = grouped_flops(g, all)](GroupedArgs&, RunState& run) { run.padded_flops += flops; });
+  }
   const bool weights = op.role == GemmRole::kWeightGradient;
   const void *a = in(0).data, *b = in(1).data;
   void* c = out(0).data;

@@ -116,14 +116,16 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
   };
   const auto got = in_all_orders([&] {
     DeviceBuffer<float> bl(logits), bc(correction), cw(room), weights(room), bdw(values<float>(8, room)), ddw(room), dl(tokens * n_out);
-    DeviceBuffer<std::int32_t> chosen(room), permutation(room), offsets(static_cast<size_t>(s.experts + 1)), slots(room);
+    DeviceBuffer<std::int32_t> chosen(room), permutation(room), offsets(static_cast<size_t>(s.experts + 1)), slots(room), token_count(1, static_cast<std::int32_t>(s.tokens)), kept(static_cast<size_t>(s.experts + 1));
     DeviceBuffer<T> bx(x), be(expert_rows), bs(shared_rows), bg(gate), bdy(dy), out(rows * w), y(tokens * w), bdx(tokens * w), bdr(rows * w), bds(tokens * w), bdg(tokens);
     cuda::ExpertSelectArgs a;
-    a.tokens = s.tokens, a.experts = s.experts, a.noops = s.noops, a.picks = s.picks, a.sigmoid = s.sigmoid, a.capacity = s.capacity, a.room = static_cast<std::int64_t>(room);
+    // Room for more tokens than there are: the device knows how many.
+    a.tokens = s.tokens + 3, a.token_count = token_count.data(), a.kept_offsets = kept.data(), a.experts = s.experts, a.noops = s.noops, a.picks = s.picks, a.sigmoid = s.sigmoid, a.capacity = s.capacity, a.room = static_cast<std::int64_t>(room);
     a.logits = bl.data(), a.correction = s.correction ? bc.data() : nullptr, a.chosen = chosen.data(), a.chosen_weights = cw.data(), a.permutation = permutation.data();
     a.weights = weights.data(), a.offsets = offsets.data(), a.slots = slots.data(), a.dweights = bdw.data(), a.dlogits = dl.data();
     cuda::expert_select(a, nullptr);
     cuda::expert_select_backward(a, nullptr);
+    CHECK(kept.host() == offsets.host());
     cuda::ExpertRowsArgs e;
     e.type = dtype_of<T>(), e.tokens = s.tokens, e.width = width, e.picks = s.picks, e.rows = {static_cast<std::int64_t>(room), offsets.data() + s.experts};
     e.permutation = permutation.data(), e.slots = slots.data();

@@ -2,17 +2,23 @@
 #include <cmath>
 
 #include "kernels/cuda_host/execution.hpp"
+#include "kernels/cuda_host/probe.hpp"
 #include "lib/error.hpp"
+#include "models/machine_ini.hpp"
 #include "tests/kernels/against_reference.hpp"
 #include "tests/simt/emulated_module.hpp"
 #include "tests/tiny_models.hpp"
+#include "tools/calibrate_gpu.hpp"
 
 using namespace fathom;
 using namespace fathom::testing;
 
 namespace {
 
-void compare_cuda(const Network& net, const Scenario& s, double op_tolerance, double list_tolerance) { compare_backend(EmulatedBackend(), net, s, op_tolerance, list_tolerance); }
+void compare_cuda(const Network& net, const Scenario& s, double op_tolerance, double list_tolerance) {
+  for (const Op& op : build(net, s).ops()) REQUIRE(cuda::supported(op.spec).ok);  // else nothing would be compared
+  compare_backend(EmulatedBackend(), net, s, op_tolerance, list_tolerance);
+}
 
 }  // namespace
 
@@ -192,7 +198,7 @@ TEST_CASE("graphs give the same bits as launches op by op, with row counts that 
     options.graph = mode;
     const auto execution = EmulatedBackend().bind(w, options);
     auto& cuda = dynamic_cast<CudaExecution&>(*execution);
-    cuda.calibrate_participation();
+    cuda.calibrate_participation(1, 12);
     cuda.vary_tokens(true);
     std::vector<float> seen;
     for (int pass = 0; pass < 6; ++pass) {
@@ -264,4 +270,87 @@ TEST_CASE("a score that is not a number is an input error that names its token",
     CHECK(error.kind() == ErrorKind::kInput);
     CHECK(error.message().find("router score of token") != std::string::npos);
   }
+}
+
+TEST_CASE("the probes of a GPU run every kernel within its buffers and give a machine file that can be read back", "[probe]") {
+  cuda::ProbePlan plan;
+  plan.stream_bytes = 256 << 10;
+  plan.ceilings = {32, 24};
+  plan.rows = {1, 5};
+  plan.layers = {{16, 8}, {24, 40}};
+  plan.heads = {{4, 2, 16}};
+  plan.lengths = {20};
+  plan.contexts = {40};
+  plan.vector_width = 64;
+  plan.candidates = {64};
+  plan.launches = 3;
+  plan.seconds = 0;
+  plan.most_calls = 1;
+  const std::int64_t before = emulated().allocated;
+  int told = 0;
+  const cuda::DeviceProbe probe = cuda::probe_gpu(emulated_device(), plan, [&](double share, const std::string&) {
+    ++told;
+    CHECK((share >= 0 && share <= 1));
+  });
+  CHECK(told > 10);
+  CHECK(emulated().allocated > before);
+  // One per size of the ceilings (f32 runs the last), four accesses of two levels, two launches, five vector ops, two top-ks, then the tables' rows.
+  CHECK(probe.points.size() == 3 + 8 + 2 + 5 + 2 + probe.rows.size());
+  REQUIRE(probe.rows.size() == 4 + 6);
+  for (const cuda::ProbePoint& point : probe.points) {
+    CAPTURE(point.name);
+    CHECK(point.seconds > 0);
+    CHECK(point.samples >= 3);
+  }
+  for (const gpu::TableRow& row : probe.rows) CHECK(row.time_us > 0);
+  CHECK(probe.skipped.empty());
+  const Machine& m = probe.machine;
+  CHECK(m.kind == MachineKind::kGpu);
+  CHECK(m.isa == "sm_90");
+  CHECK(m.peaks.size() == 2);
+  REQUIRE(m.levels.size() == 2);
+  CHECK(m.levels[0].name == "L2");
+  for (const MemoryLevel& level : m.levels)
+    for (const PerThreads& rate : level.rate) CHECK(rate.at(0).provenance == Provenance::kProbed);
+  CHECK(m.launch.count(0) == 1);
+  const GpuCalibration made = gpu_calibration(probe, 0, 11);
+  CHECK(made.model.empty());  // the emulated chip is none that can be fitted
+  const Machine again = parse_machine_ini(made.machine, "probed");
+  CHECK(write_machine_ini(again) == made.machine);
+}
+
+TEST_CASE("probes that do not fit are named, and a stop leaves what there is", "[probe]") {
+  cuda::ProbePlan plan;
+  plan.stream_bytes = 64 << 10;
+  plan.ceilings = {16};
+  plan.rows = {4096};
+  plan.layers = {{64, 64}};
+  plan.heads.clear();
+  plan.candidates.clear();
+  plan.vector_width = 64;
+  plan.launches = 2;
+  plan.seconds = 0;
+  plan.most_calls = 1;
+  const cuda::DeviceProbe probe = cuda::probe_gpu(emulated_device(), plan);
+  CHECK(probe.rows.empty());
+  REQUIRE(probe.skipped.size() == 1);
+  CHECK(probe.skipped[0].find("product 4096 x 64 x 64: needs") == 0);
+  CHECK(cuda::probe_gpu(emulated_device(), plan, nullptr, [] { return true; }).points.empty());
+}
+
+TEST_CASE("a call that fails under a held stream lets the stream go and says so", "[probe]") {
+  static Module failing = emulation::make();
+  static int releases = 0;
+  failing.kernels.router_score = [](Device*, const RouterScoreArgs*, Text* text) {
+    std::snprintf(text->text, sizeof text->text, "an illegal address");
+    return Status::kFailed;
+  };
+  failing.release_stream = [](Device*, Text*) { return ++releases, Status::kOk; };
+  cuda::ProbePlan plan;
+  plan.stream_bytes = 64 << 10;
+  plan.ceilings = {16};
+  plan.launches = 2;
+  plan.seconds = 0;
+  CHECK_THROWS_WITH(cuda::probe_gpu(std::make_shared<OpenDevice>(failing), plan), Catch::Matchers::Contains("an illegal address"));
+  CHECK(releases > 0);
 }
