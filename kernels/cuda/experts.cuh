@@ -103,7 +103,7 @@ FATHOM_KERNEL(kExpertThreads) expert_place_kernel(ExpertSelectArgs a) {
   }
 }
 
-// Rows behind the last one, and picks of no-ops.
+// Rows behind the last one; then picks of no-ops, and of tokens that are not there.
 template <int kOnce = 0>
 FATHOM_KERNEL(kExpertThreads) expert_tail_kernel(ExpertSelectArgs a) {
   const std::int64_t i = dev::bid() * kExpertThreads + dev::tid();
@@ -112,7 +112,15 @@ FATHOM_KERNEL(kExpertThreads) expert_tail_kernel(ExpertSelectArgs a) {
 template <int kOnce = 0>
 FATHOM_KERNEL(kExpertThreads) expert_noop_kernel(ExpertSelectArgs a) {
   const std::int64_t i = dev::bid() * kExpertThreads + dev::tid();
-  if (i < tokens_of(a) * a.picks && a.chosen[i] >= a.experts) a.slots[i] = -1;
+  if (i >= a.tokens * a.picks) return;
+  if (i >= tokens_of(a) * a.picks || a.chosen[i] >= a.experts) a.slots[i] = -1;
+}
+
+FATHOM_DEV void store_dlogit(const ExpertSelectArgs& a, std::int64_t at, float value) {
+  if (a.dlogit_type == DType::kBF16)
+    dev::store(static_cast<bf16*>(a.dlogits) + at, value);
+  else
+    dev::store(static_cast<float*>(a.dlogits) + at, value);
 }
 
 // A warp per token, lane j its pick j. dl_p = slope_p (d_p - sum_q w_q d_q), slope = w (softmax) or sigma (1 - sigma) / sum sigma.
@@ -122,7 +130,6 @@ FATHOM_KERNEL(kExpertThreads) expert_select_backward_kernel(ExpertSelectArgs a) 
   const bool live = token < tokens_of(a);
   const int outputs = a.experts + a.noops;
   const T* logits = static_cast<const T*>(a.logits) + (live ? token : 0) * outputs;
-  T* dlogits = static_cast<T*>(a.dlogits) + token * outputs;
   const bool picked = live && dev::lane() < a.picks;
   const std::int64_t i = token * a.picks + dev::lane();
   const int pick = picked ? a.chosen[i] : 0;
@@ -132,9 +139,9 @@ FATHOM_KERNEL(kExpertThreads) expert_select_backward_kernel(ExpertSelectArgs a) 
   const float sigma = picked ? logistic(dev::load(logits + pick)) : 0.0f;
   const float dot = dev::warp_sum(w * d), sum = dev::warp_sum(sigma);
   const float slope = a.sigmoid ? sigma * (1.0f - sigma) / sum : w;
-  for (int e = dev::lane(); e < (live ? outputs : 0); e += 32) dev::store(dlogits + e, 0.0f);
+  for (int e = dev::lane(); e < (live ? outputs : 0); e += 32) store_dlogit(a, token * outputs + e, 0.0f);
   dev::warp_sync();
-  if (picked) dev::store(dlogits + pick, slope * (d - dot));
+  if (picked) store_dlogit(a, token * outputs + pick, slope * (d - dot));
 }
 
 template <class T, int V>
@@ -233,7 +240,7 @@ inline void expert_select(const ExpertSelectArgs& a, simt::Stream stream) {
   simt::launch(expert_place_kernel<>, expert_place_launch(a), a, stream);
   simt::launch(expert_tail_kernel<>, expert_tail_launch(a), a, stream);
   const LaunchShape picks{ceil_div(a.tokens * a.picks, kExpertThreads), 1, 1, kExpertThreads, 0};
-  if (a.noops > 0) simt::launch(expert_noop_kernel<>, picks, a, stream);
+  if (a.noops > 0 || a.token_count) simt::launch(expert_noop_kernel<>, picks, a, stream);
 }
 inline void expert_select_backward(const ExpertSelectArgs& a, simt::Stream stream) {
   with_type(a.logit_type, [&]<class T>() { simt::launch(expert_select_backward_kernel<T>, expert_choose_launch(a), a, stream); });

@@ -33,7 +33,8 @@ struct ExpertSelectArgs {
   std::int32_t* slots = nullptr;         // [tokens, picks]: row of each pick or -1
   // Backward: weights, chosen and slots are read (as the forward pass left them).
   const float* dweights = nullptr;       // [room]
-  void* dlogits = nullptr;               // of logit_type
+  DType dlogit_type = DType::kF32;       // may differ from that of the logits: scores are f32, gradients are of the compute type
+  void* dlogits = nullptr;
 };
 
 struct ExpertRowsArgs {

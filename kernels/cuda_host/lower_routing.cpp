@@ -215,6 +215,7 @@ void Lowering::operator()(const ExpertSelectBackward& op) {
   a.offsets = in(2).as<std::int32_t>();
   a.dweights = in(3).as<float>();
   a.dlogits = out(0).data;
+  a.dlogit_type = out(0).dtype;
   launch(&Kernels::expert_select_backward, a, "expert_select_backward");
 }
 

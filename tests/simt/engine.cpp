@@ -298,6 +298,7 @@ void warp_barrier(const Site& at) {
 void async_copy(void* to, const void* from, const Site& at) {
   check_aligned(to, at);
   if (from) check_aligned(from, at);
+  note(to, 16, true, at);  // it may land at once: whoever still reads what it overwrites races with it
   current->open.push_back({to, from, at});
 }
 void async_commit() {

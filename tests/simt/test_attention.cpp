@@ -210,6 +210,9 @@ TEST_CASE("attention on tensor cores equals the naive loops, forward and backwar
     check_attention<bf16>({{counted(19, 3, 1)}, {counted(90)}, 2, 1, 24, 16, mask, true}, K::kTensor, true);
   }
   check_attention<bf16>({{counted(37)}, {}, 1, 1, 128, 128, kMasks[0]}, K::kTensor, true);
+  check_attention<bf16>({{counted(9)}, {}, 4, 2, 16, 16, kMasks[0]}, K::kTensor, true);  // two heads per key head, two of those
+  // Whole blocks of 128 rows, where a tile of keys that all rows' ends cover still lies partly before the window of the last.
+  check_attention<bf16>({{counted(256)}, {}, 1, 1, 8, 8, {MaskKind::kCausal, 150, 0}}, K::kTensor, true);
   check_attention<bf16>({{counted(131), {}, counted(2)}, {}, 1, 1, 8, 8, kMasks[0]}, K::kTensor, true);
 }
 
