@@ -25,7 +25,7 @@ struct Support {
   std::string reason;
 };
 
-// GPU: how a pass is launched. Captured graphs are replayed; what cannot be captured (an optimizer's step number, rows of experts) is launched op by op.
+// GPU: how a pass is launched. Captured graphs are replayed; what cannot be captured (an optimizer's step number) is launched op by op.
 enum class GraphMode : std::uint8_t {
   kNone,     // op by op
   kWhole,    // one graph: products run at the declared rows, kernels read the real counts on the device

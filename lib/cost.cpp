@@ -185,7 +185,6 @@ ExpectedCost expected_cost(const OpSpec& spec) {
   const auto* gemm = std::get_if<Gemm>(&spec);
   const Attention* attention = attention_of(spec);
   const Rows rows = rows_of(spec);
-  const double p = rows.probability.value();
   const double count = static_cast<double>(rows.count);
   ExpectedCost result = attention ? expected_at(expected_units(spec), count, static_cast<double>(attention->sequences), attention->expected_pairs, attention->expected_keys)
                                   : expected_at(expected_units(spec), count, 1.0);

@@ -1,4 +1,4 @@
-// fathom calibrate: a machine file for this CPU by probing it, or for a GPU from measured kernel tables.
+// fathom calibrate: a machine file for this CPU or GPU by probing it, or for a GPU from measured kernel tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "reports/save.hpp"
 #include "tools/cli.hpp"
 #include "tools/calibrate_cpu.hpp"
+#include "tools/calibrate_gpu.hpp"
 
 namespace fathom {
 namespace {
@@ -21,6 +22,7 @@ struct CalibrateArgs {
   std::string source;
   int folds = 5;
   std::uint64_t seed = 11;
+  std::string backend = "cpu";
   CpuCalibrationFlags cpu;
   OutputFlags output;
 };
@@ -105,22 +107,31 @@ int calibrate_from_tables(const CalibrateArgs& flags) {
   return emit_document(document, print);
 }
 
+int calibrate_with(const CalibrateArgs& flags, bool timed) {
+  if (!flags.tables.empty()) return calibrate_from_tables(flags);
+  if (flags.backend == "cpu") return calibrate_cpu(flags.cpu, flags.output);
+  if (flags.backend != "cuda") throw_input(fmt::format("'{}' cannot be calibrated", flags.backend), {"", 0, "--backend"}, "cpu and cuda can");
+  if (!flags.cpu.models.empty()) throw_input("a GPU is calibrated on shapes of its own, not on a model's", {"", 0, "MODEL"}, "leave the model out");
+  return calibrate_gpu(timed ? flags.cpu.time : 15, flags.folds, flags.seed, flags.output);
+}
+
 }  // namespace
 
 void add_calibrate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<CalibrateArgs>();
-  CLI::App* command = app.add_subcommand("calibrate", "a machine file: this CPU probed, or a GPU fitted from measured kernel tables");
+  CLI::App* command = app.add_subcommand("calibrate", "a machine file: this CPU or GPU probed, or a GPU fitted from measured kernel tables");
   command->add_option("MODEL", flags->cpu.models, "networks whose shapes are calibrated [small networks of common widths]")->type_name("MODEL");
+  command->add_option("--backend", flags->backend, "what is calibrated, cpu or cuda [cpu]")->type_name("B")->group("Calibration");
   command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");
   command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Calibration");
-  command->add_option("--time", flags->cpu.time, "seconds for the workloads, beside about 15 for the probes [55]")->type_name("S")->check(CLI::Range(1.0, 3600.0))->group("Calibration");
+  command->add_option("--time", flags->cpu.time, "seconds for the workloads [55], beside about 15 for the probes; of a GPU's probes [15]")->type_name("S")->check(CLI::Range(1.0, 3600.0))->group("Calibration");
   command->add_option("--from-table", flags->tables, "measured tables of one GPU: gemm, attention, sustained gemm, collectives")->type_name("FILE")->group("Calibration");
   command->add_option("--source", flags->source, "where the rows come from, kept in the file [their file names]")->type_name("TEXT")->group("Calibration");
   command->add_option("--folds", flags->folds, "folds of whole shapes behind held-out errors and intervals; 0: neither [5]")->type_name("N")->check(CLI::Range(0, 20))->group("Calibration");
   command->add_option("--seed", flags->seed, "of the folds [11]")->type_name("N")->group("Calibration");
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom calibrate\n  fathom calibrate mod-220m dense-220m --save here.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv --save mine.gpu");
-  command->callback([flags, &exit_code] { exit_code = flags->tables.empty() ? calibrate_cpu(flags->cpu, flags->output) : calibrate_from_tables(*flags); });
+  command->footer("Examples:\n  fathom calibrate\n  fathom calibrate mod-220m dense-220m --save here.ini\n  fathom calibrate --backend cuda --save gpu.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv --save mine.gpu");
+  command->callback([flags, command, &exit_code] { exit_code = calibrate_with(*flags, command->count("--time") > 0); });
 }
 
 }  // namespace fathom

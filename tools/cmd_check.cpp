@@ -109,7 +109,7 @@ int run_check(const CheckArgs& flags) {
 void add_check(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<CheckArgs>();
   CLI::App* command = app.add_subcommand("check", "a backend's kernels against the reference, executed counts against analytic ones");
-  command->add_option("--backend", flags->backend, "cpu or reference (counts only: it is its own yardstick) [cpu]")->type_name("NAME");
+  command->add_option("--backend", flags->backend, "cpu, cuda or reference (counts only: it is its own yardstick) [cpu]")->type_name("NAME");
   command->add_option("KIND", flags->kinds, "only these op kinds (fathom list ops)");
   command->add_option("--dtype", flags->dtype, "f32, bf16 or all [all]")->type_name("TYPE");
   command->add_option("--tolerance", flags->tolerance, "times the stated tolerances (f32 2e-5, bf16 2e-2) [1]")->type_name("X");

@@ -139,7 +139,8 @@ section "Correctness" "$scratch/check.txt"
 
 # ---- calibration ----
 if [ $dry = no ] && has calibrate --backend; then
-  stage 40 calibrate "$fathom" calibrate --backend cuda --save "$scratch/machine.ini" || true
+  stage 40 calibrate "$fathom" calibrate --backend cuda --time 15 --folds 0 --save "$scratch/machine.ini" -o md || true
+  section "Calibration" "$scratch/calibrate.txt"
 else
   say "stage calibrate: skipped, $([ $dry = yes ] && echo 'a dry run has no device' || echo 'this fathom calibrates no GPU by running')"
 fi

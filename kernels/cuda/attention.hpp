@@ -22,6 +22,8 @@ struct AttentionRangeArgs {
   Ragged keys;                                  // without a cache
   const std::int32_t* key_positions = nullptr;  // of the key rows
   const std::int32_t* counts = nullptr;         // cached keys per sequence, new rows included; null: no cache
+  const std::int32_t* kept = nullptr;           // [sequences, keys.each] positions of the cached keys, where a list has gaps; null: slots are positions
+  bool all_keys = false;                        // cached: every token left a key and only some query, so a query's slot is its position
   std::int32_t* begin = nullptr;                // [row_limit], relative to the sequence's first key
   std::int32_t* end = nullptr;
 };
@@ -76,7 +78,9 @@ inline AttentionKernel attention_kernel_for(const AttentionArgs& a) {
 inline int attention_tile_dim(const AttentionArgs& a) { return a.qk_dim <= 64 && a.v_dim <= 64 ? 64 : 128; }
 
 inline constexpr int kTensorThreads = 128;   // 4 warps
-inline constexpr int kTensorKeys = 64;       // keys per tile
+template <int kDim>
+inline constexpr int kTensorKeys = kDim <= 64 ? 64 : 32;  // keys per tile, forward: scores of 64 beside outputs of 128 columns take too many registers
+inline int tensor_keys(int dim) { return dim <= 64 ? kTensorKeys<64> : kTensorKeys<128>; }
 inline constexpr int kTensorPad = 8;         // elements behind each row of a tile: matrix loads without bank conflicts
 inline constexpr int kTensorRows = 128;          // queries per block, forward
 inline constexpr int kTensorBackwardRows = 64;   // queries (or keys) per block, backward
@@ -87,7 +91,7 @@ inline int tensor_other(int dim) { return dim <= 64 ? kTensorOther<64> : kTensor
 inline LaunchShape attention_tensor_launch(const AttentionArgs& a) {
   const int dim = attention_tile_dim(a), line = (dim + kTensorPad) * 2;
   return {ceil_div(a.rows_per_sequence, kTensorRows), a.heads, a.queries.sequences, kTensorThreads,
-          std::int64_t{kTensorRows + 4 * kTensorKeys} * line};
+          std::int64_t{kTensorRows + 4 * tensor_keys(dim)} * line + 2 * kTensorRows * 4};
 }
 // Own rows (two tensors), two stages of the other side (two tensors), and its log-sum-exp and delta.
 inline std::int64_t attention_backward_shared(int dim) {

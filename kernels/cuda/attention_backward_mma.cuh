@@ -71,7 +71,7 @@ FATHOM_KERNEL(kTensorThreads) attention_dq_tensor_kernel(AttentionBackwardArgs b
   const std::int64_t first = first_row(a.queries, sequence), count = first_row(a.queries, sequence + 1) - first;
   const std::int64_t start = (dev::grid_x() - 1 - dev::bid()) * kRows;
   if (start >= count) return;
-  const std::int64_t rows = count - start < kRows ? count - start : kRows;
+  const int rows = count - start < kRows ? static_cast<int>(count - start) : kRows;
   const std::int64_t first_key = first_row(a.keys, sequence);
   const std::int32_t* begin = a.begin + first + start;
   const std::int32_t* end = a.end + first + start;
@@ -94,18 +94,18 @@ FATHOM_KERNEL(kTensorThreads) attention_dq_tensor_kernel(AttentionBackwardArgs b
     delta[h] = live ? b.delta[item] : 0.0f;
   }
 
-  load_tile<kDim>(q_tile, static_cast<const bf16*>(a.q) + (first + start) * a.q_stride + head * a.qk_dim, a.q_stride, 0, rows, kRows, a.qk_dim);
-  load_tile<kDim>(g_tile, static_cast<const bf16*>(b.d_o) + (first + start) * a.o_stride + head * a.v_dim, a.o_stride, 0, rows, kRows, a.v_dim);
-  load_tile<kDim>(k_tile, k, a.kv_stride, key_begin, key_end, kOther, a.qk_dim);
-  load_tile<kDim>(v_tile, v, a.kv_stride, key_begin, key_end, kOther, a.v_dim);
+  load_tile<kDim, kRows>(q_tile, static_cast<const bf16*>(a.q) + (first + start) * a.q_stride + head * a.qk_dim, a.q_stride, 0, rows, a.qk_dim);
+  load_tile<kDim, kRows>(g_tile, static_cast<const bf16*>(b.d_o) + (first + start) * a.o_stride + head * a.v_dim, a.o_stride, 0, rows, a.v_dim);
+  load_tile<kDim, kOther>(k_tile, k, a.kv_stride, key_begin, key_end, a.qk_dim);
+  load_tile<kDim, kOther>(v_tile, v, a.kv_stride, key_begin, key_end, a.v_dim);
   dev::cp_commit();
 
   float dq[kDim / 8][4] = {};
   int stage = 0;
   for (int key = key_begin; key < key_end; key += kOther, stage ^= 1) {
     if (key + kOther < key_end) {
-      load_tile<kDim>(k_tile + (stage ^ 1) * kOther * kLine, k, a.kv_stride, key + kOther, key_end, kOther, a.qk_dim);
-      load_tile<kDim>(v_tile + (stage ^ 1) * kOther * kLine, v, a.kv_stride, key + kOther, key_end, kOther, a.v_dim);
+      load_tile<kDim, kOther>(k_tile + (stage ^ 1) * kOther * kLine, k, a.kv_stride, key + kOther, key_end, a.qk_dim);
+      load_tile<kDim, kOther>(v_tile + (stage ^ 1) * kOther * kLine, v, a.kv_stride, key + kOther, key_end, a.v_dim);
     }
     dev::cp_commit();
     dev::cp_wait<1>();
@@ -140,28 +140,28 @@ FATHOM_KERNEL(kTensorThreads) attention_dkv_tensor_kernel(AttentionBackwardArgs 
   bf16* q_tile = v_tile + kRows * kLine;  // two stages of Q, then of dO
   bf16* g_tile = q_tile + 2 * kOther * kLine;
   float* stats = reinterpret_cast<float*>(g_tile + 2 * kOther * kLine);  // [stage][lse, delta][kOther]
-  const std::int64_t sequence = dev::bid_z(), kv = dev::bid_y();
-  const int group = a.heads / a.kv_heads;
+  const std::int64_t sequence = dev::bid_z();
+  const int group = a.heads / a.kv_heads, kv = static_cast<int>(dev::bid_y());
   const std::int64_t first_key = first_row(a.keys, sequence), key_count = first_row(a.keys, sequence + 1) - first_key;
   const std::int64_t start = dev::bid() * kRows;
   if (start >= key_count) return;
-  const std::int64_t rows = key_count - start < kRows ? key_count - start : kRows;
+  const int rows = key_count - start < kRows ? static_cast<int>(key_count - start) : kRows;
   const std::int64_t first = first_row(a.queries, sequence), count = first_row(a.queries, sequence + 1) - first;
-  std::int64_t from = 0, to = 0;
-  queries_of(a, first, count, start, start + rows, from, to);
+  std::int64_t first_query = 0, behind = 0;
+  queries_of(a, first, count, start, start + rows, first_query, behind);
+  const int from = static_cast<int>(first_query), to = static_cast<int>(behind);
   const std::int32_t* begin = a.begin + first;
   const std::int32_t* end = a.end + first;
 
-  load_tile<kDim>(k_tile, static_cast<const bf16*>(a.k) + (first_key + start) * a.kv_stride + kv * a.qk_dim, a.kv_stride, 0, rows, kRows, a.qk_dim);
-  load_tile<kDim>(v_tile, static_cast<const bf16*>(a.v) + (first_key + start) * a.kv_stride + kv * a.v_head_stride, a.kv_stride, 0, rows, kRows, a.v_dim);
+  load_tile<kDim, kRows>(k_tile, static_cast<const bf16*>(a.k) + (first_key + start) * a.kv_stride + kv * a.qk_dim, a.kv_stride, 0, rows, a.qk_dim);
+  load_tile<kDim, kRows>(v_tile, static_cast<const bf16*>(a.v) + (first_key + start) * a.kv_stride + kv * a.v_head_stride, a.kv_stride, 0, rows, a.v_dim);
 
   // The heads of the group one after the other: tile i of all of them.
-  const std::int64_t tiles = to > from ? (to - from + kOther - 1) / kOther : 0;
-  const auto fetch = [&](std::int64_t i, int stage) {
-    if (i < tiles * group) {
-      const std::int64_t head = kv * group + i / tiles, query = from + i % tiles * kOther;
-      load_tile<kDim>(q_tile + stage * kOther * kLine, static_cast<const bf16*>(a.q) + first * a.q_stride + head * a.qk_dim, a.q_stride, query, to, kOther, a.qk_dim);
-      load_tile<kDim>(g_tile + stage * kOther * kLine, static_cast<const bf16*>(b.d_o) + first * a.o_stride + head * a.v_dim, a.o_stride, query, to, kOther, a.v_dim);
+  const int last_head = (kv + 1) * group;
+  const auto fetch = [&](int head, int query, int stage) {
+    if (head < last_head) {
+      load_tile<kDim, kOther>(q_tile + stage * kOther * kLine, static_cast<const bf16*>(a.q) + first * a.q_stride + head * a.qk_dim, a.q_stride, query, to, a.qk_dim);
+      load_tile<kDim, kOther>(g_tile + stage * kOther * kLine, static_cast<const bf16*>(b.d_o) + first * a.o_stride + head * a.v_dim, a.o_stride, query, to, a.v_dim);
       for (int r = dev::tid(); r < kOther; r += kTensorThreads) {
         const bool live = query + r < to;
         const std::int64_t item = (first + query + r) * a.heads + head;
@@ -171,16 +171,19 @@ FATHOM_KERNEL(kTensorThreads) attention_dkv_tensor_kernel(AttentionBackwardArgs 
     }
     dev::cp_commit();
   };
-  fetch(0, 0);
+  // The head and first query of tile i: counted on, because a division costs registers.
+  int head = from < to ? kv * group : last_head, query = from;
+  fetch(head, query, 0);
 
   const int g = dev::lane() / 4, t = dev::lane() % 4, warp_row = dev::warp() * 16;
   float dk[kDim / 8][4] = {}, dv[kDim / 8][4] = {};
   int stage = 0;
-  for (std::int64_t i = 0; i < tiles * group; ++i, stage ^= 1) {
-    fetch(i + 1, stage ^ 1);
+  while (head < last_head) {
+    const bool turn = query + kOther >= to;
+    const int next_head = turn ? head + 1 : head, next_query = turn ? from : query + kOther;
+    fetch(next_head, next_query, stage ^ 1);
     dev::cp_wait<1>();
     dev::block_sync();
-    const std::int64_t query = from + i % tiles * kOther;
     const bf16* q = q_tile + stage * kOther * kLine;
     const bf16* d_o = g_tile + stage * kOther * kLine;
     const float* lse = stats + stage * 2 * kOther;
@@ -195,10 +198,11 @@ FATHOM_KERNEL(kTensorThreads) attention_dkv_tensor_kernel(AttentionBackwardArgs 
       for (int c = 0; c < 2; ++c) {
         const int column = 8 * n + 2 * t + c;
         const bool live = query + column < to;
-        const std::int64_t low = whole || !live ? 0 : begin[query + column], high = !live ? 0 : whole ? start + kRows : end[query + column];
+        // Keys count from the block's first here.
+        const int low = whole || !live ? 0 : begin[query + column] - static_cast<int>(start), high = !live ? 0 : whole ? kRows : end[query + column] - static_cast<int>(start);
         FATHOM_UNROLL
         for (int h = 0; h < 2; ++h) {
-          const std::int64_t key = start + warp_row + 8 * h + g;
+          const int key = warp_row + 8 * h + g;
           float& p = s[n][2 * h + c];
           p = key >= low && key < high ? dev::fexp2(p * (a.scale * kLog2E) - lse[column]) : 0.0f;
         }
@@ -213,6 +217,7 @@ FATHOM_KERNEL(kTensorThreads) attention_dkv_tensor_kernel(AttentionBackwardArgs 
     }
     accumulate_rows<kDim>(dk, s, q);
     dev::block_sync();
+    head = next_head, query = next_query, stage ^= 1;
   }
   dev::cp_wait<0>();
   store_rows<kDim>(static_cast<bf16*>(b.dk) + (first_key + start) * a.kv_stride + kv * a.qk_dim, a.kv_stride, rows, warp_row, a.qk_dim, dk);

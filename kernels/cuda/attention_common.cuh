@@ -36,13 +36,11 @@ FATHOM_KERNEL(kSimtThreads) attention_ranges_kernel(AttentionRangeArgs a) {
   if (causal && a.mask.chunk > 0 && position / a.mask.chunk * a.mask.chunk > oldest) oldest = position / a.mask.chunk * a.mask.chunk;
   std::int64_t begin = 0, end = 0;
   if (a.counts) {
-    // New row j of n is the (counts - n + j)-th of the list; with a window or chunk the list is complete, so that slots are positions.
+    // New row j of n is the (counts - n + j)-th of the list, or, where all tokens keep keys, the one at its position.
     const std::int64_t count = a.counts[sequence], after = first_row(a.queries, sequence + 1) - row;
-    end = causal ? count - after + 1 : count;
-    if (causal && (a.mask.window > 0 || a.mask.chunk > 0)) {
-      begin = oldest;
-      end = position + 1 < end ? position + 1 : end;
-    }
+    const std::int64_t own = a.all_keys ? position : count - after;
+    end = causal ? own + 1 : count;
+    if (oldest > 0) begin = a.kept ? lower_bound(a.kept + sequence * a.keys.each, static_cast<std::int32_t>(end), oldest) : oldest;
   } else {
     const std::int64_t first = first_row(a.keys, sequence);
     const auto count = static_cast<std::int32_t>(first_row(a.keys, sequence + 1) - first);

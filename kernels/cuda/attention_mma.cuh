@@ -1,38 +1,43 @@
 // Flash attention on tensor cores (mma.sync m16n8k16, bf16 with f32 sums), forward: FlashAttention-2's scheme (Dao, arXiv 2307.08691).
 //
 // A block owns 128 queries of one head, a warp 32 of them (two row tiles of 16 share every fragment of K and V that is loaded). Key
-// tiles of 64 stream through two stages of shared memory by cp.async. The fragment of S = Q K^T that a lane holds is the fragment of P that
+// tiles of 64 (32 for large heads) stream through two stages of shared memory by cp.async. The fragment of S = Q K^T that a lane holds is the fragment of P that
 // P V wants, so P never leaves the registers. Scores are scaled into base 2; a row that sees nothing gives zeros and -infinity.
 #pragma once
 
 #include "kernels/cuda/attention_common.cuh"
+#include "kernels/cuda/tiles.cuh"
 
 namespace fathom::cuda {
 
-// Copies rows first .. first + rows - 1 (of `count`) of a matrix with `width` columns into a tile of `kDim` columns; what is outside becomes 0.
-template <int kDim>
-FATHOM_DEV void load_tile(bf16* tile, const bf16* from, std::int64_t stride, std::int64_t first, std::int64_t count, int rows, int width) {
-  constexpr int kLine = kDim + kTensorPad, kChunks = kDim / 8;
-  for (int i = dev::tid(); i < rows * kChunks; i += kTensorThreads) {
-    const int row = i / kChunks, c = i % kChunks * 8;
-    const bool in = first + row < count && c < width;
-    dev::cp_async16(tile + row * kLine + c, in ? from + (first + row) * stride + c : from, in);
-  }
+// Copies rows first .. first + kRows - 1 (of `count`) of a matrix with `width` columns into a tile of `kDim` columns; what is outside becomes 0. A
+// thread keeps one column and steps from row to row: addresses of all its rows at once would cost the registers that the accumulators need.
+template <int kDim, int kRows>
+FATHOM_DEV void load_tile(bf16* tile, const bf16* from, std::int64_t stride, int first, int count, int width) {
+  constexpr int kLine = kDim + kTensorPad, kChunks = kDim / 8, kStep = kTensorThreads / kChunks;
+  static_assert(kTensorThreads % kChunks == 0 && kRows % kStep == 0);
+  const int row = dev::tid() / kChunks, c = dev::tid() % kChunks * 8;
+  const int live = c < width ? count - first - row : 0;
+  const bf16* at = from + (first + row) * stride + c;
+  bf16* to = tile + row * kLine + c;
+  FATHOM_UNROLL
+  for (int p = 0; p < kRows; p += kStep, at += kStep * stride, to += kStep * kLine) dev::cp_async16(to, p < live ? at : from, p < live);
 }
 
-// Addresses for matrix loads. A operand (16 rows x 16 columns at row, column); B operand from a tile stored [n][k] (16 n x 16 k), and, transposed,
-// from one stored [k][n] (16 k x 16 n): each gives the fragments of two column tiles of 8.
-template <int kLine>
-FATHOM_DEV const bf16* a_rows(const bf16* tile, int row, int column) {
-  return tile + (row + dev::lane() % 16) * kLine + column + dev::lane() / 16 * 8;
-}
-template <int kLine>
-FATHOM_DEV const bf16* b_rows(const bf16* tile, int n, int k) {
-  return tile + (n + dev::lane() / 16 * 8 + dev::lane() % 8) * kLine + k + dev::lane() / 8 % 2 * 8;
-}
-template <int kLine>
-FATHOM_DEV const bf16* b_rows_transposed(const bf16* tile, int k, int n) {
-  return tile + (k + dev::lane() % 16) * kLine + n + dev::lane() / 16 * 8;
+// The same for a stage of keys and values, whose rows lie equally far apart; values stand kTileOffset elements behind keys in shared memory.
+template <int kDim, int kRows, int kTileOffset>
+FATHOM_DEV void load_key_tiles(const AttentionArgs& a, bf16* tile, const bf16* k, const bf16* v, int first, int count) {
+  constexpr int kLine = kDim + kTensorPad, kChunks = kDim / 8, kStep = kTensorThreads / kChunks;
+  const int t = dev::fresh_tid(), row = t / kChunks, c = t % kChunks * 8;
+  const int live = count - first - row, k_live = c < a.qk_dim ? live : 0, v_live = c < a.v_dim ? live : 0;
+  const std::int64_t own = (first + row) * a.kv_stride + c;
+  bf16* to = tile + row * kLine + c;
+  k += own, v += own;
+  FATHOM_UNROLL
+  for (int p = 0; p < kRows; p += kStep, k += kStep * a.kv_stride, v += kStep * a.kv_stride, to += kStep * kLine) {
+    dev::cp_async16(to, p < k_live ? k : static_cast<const bf16*>(a.k), p < k_live);
+    dev::cp_async16(to + kTileOffset, p < v_live ? v : static_cast<const bf16*>(a.v), p < v_live);
+  }
 }
 
 // Fragments of the accumulator of two column tiles as the A operand of the next product.
@@ -55,40 +60,31 @@ FATHOM_DEV float quad_sum(float v) {
 template <int kDim>
 FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
   constexpr int kRows = kTensorRows, kTiles = kRows / 64, kLine = kDim + kTensorPad;
-  constexpr int kSteps = kDim / 16, kKeyTiles = kTensorKeys / 8;
+  constexpr int kSteps = kDim / 16, kKeys = kTensorKeys<kDim>, kKeyTiles = kKeys / 8;
   bf16* q_tile = dev::smem<bf16>();
-  bf16* k_tile = q_tile + kRows * kLine;
-  bf16* v_tile = k_tile + 2 * kTensorKeys * kLine;
+  bf16* k_tile = q_tile + kRows * kLine;  // two stages of keys, then of values
+  int* ranges = reinterpret_cast<int*>(k_tile + 4 * kKeys * kLine);  // [begin, end][row]: few tiles need them, so they take no registers
   // Late queries see the most keys under a causal mask: they go first.
-  const std::int64_t sequence = dev::bid_z(), head = dev::bid_y(), kv = head / (a.heads / a.kv_heads);
-  const std::int64_t first = first_row(a.queries, sequence), count = first_row(a.queries, sequence + 1) - first;
-  const std::int64_t start = (dev::grid_x() - 1 - dev::bid()) * kRows;
-  if (start >= count) return;
-  const std::int64_t rows = count - start < kRows ? count - start : kRows;
+  // 32-bit numbers where they live through the loop: the accumulators leave few registers.
+  const int sequence = static_cast<int>(dev::bid_z()), head = static_cast<int>(dev::bid_y()), kv = head / (a.heads / a.kv_heads);
+  const int first = static_cast<int>(first_row(a.queries, sequence) + (dev::grid_x() - 1 - dev::bid()) * kRows), left = static_cast<int>(first_row(a.queries, sequence + 1)) - first;
+  if (left <= 0) return;
+  const int rows = left < kRows ? left : kRows;
   const std::int64_t first_key = first_row(a.keys, sequence);
-  const std::int32_t* begin = a.begin + first + start;
-  const std::int32_t* end = a.end + first + start;
-  const int key_begin = begin[0] / kTensorKeys * kTensorKeys, key_end = end[rows - 1];
+  const std::int32_t* begin = a.begin + first;
+  const std::int32_t* end = a.end + first;
+  const int key_begin = begin[0] / kKeys * kKeys, key_end = end[rows - 1];
   const int all_begin = begin[rows - 1], all_end = rows == kRows ? end[0] : 0;  // keys that every row sees
-  const bf16* q = static_cast<const bf16*>(a.q) + (first + start) * a.q_stride + head * a.qk_dim;
   const bf16* k = static_cast<const bf16*>(a.k) + first_key * a.kv_stride + kv * a.qk_dim;
   const bf16* v = static_cast<const bf16*>(a.v) + first_key * a.kv_stride + kv * a.v_head_stride;
+  const bf16* q = static_cast<const bf16*>(a.q) + first * a.q_stride + head * a.qk_dim;
 
   const int g = dev::lane() / 4, t = dev::lane() % 4, warp_row = dev::warp() * 16 * kTiles;
-  int row_begin[kTiles][2], row_end[kTiles][2];
-  FATHOM_UNROLL
-  for (int m = 0; m < kTiles; ++m) {
-    FATHOM_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int row = warp_row + 16 * m + 8 * h + g;
-      row_begin[m][h] = row < rows ? begin[row] : 0;
-      row_end[m][h] = row < rows ? end[row] : 0;
-    }
-  }
-
-  load_tile<kDim>(q_tile, q, a.q_stride, 0, rows, kRows, a.qk_dim);
-  load_tile<kDim>(k_tile, k, a.kv_stride, key_begin, key_end, kTensorKeys, a.qk_dim);
-  load_tile<kDim>(v_tile, v, a.kv_stride, key_begin, key_end, kTensorKeys, a.v_dim);
+  static_assert(kRows == kTensorThreads);
+  ranges[dev::tid()] = dev::tid() < rows ? begin[dev::tid()] : 0;
+  ranges[kRows + dev::tid()] = dev::tid() < rows ? end[dev::tid()] : 0;
+  load_tile<kDim, kRows>(q_tile, q, a.q_stride, 0, rows, a.qk_dim);
+  load_key_tiles<kDim, kKeys, 2 * kKeys * kLine>(a, k_tile, k, v, key_begin, key_end);
   dev::cp_commit();
 
   const float scale = a.scale * kLog2E;
@@ -97,16 +93,15 @@ FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
   for (int m = 0; m < kTiles; ++m) top[m][0] = top[m][1] = -INFINITY;
 
   int stage = 0;
-  for (int key = key_begin; key < key_end; key += kTensorKeys, stage ^= 1) {
-    if (key + kTensorKeys < key_end) {
-      load_tile<kDim>(k_tile + (stage ^ 1) * kTensorKeys * kLine, k, a.kv_stride, key + kTensorKeys, key_end, kTensorKeys, a.qk_dim);
-      load_tile<kDim>(v_tile + (stage ^ 1) * kTensorKeys * kLine, v, a.kv_stride, key + kTensorKeys, key_end, kTensorKeys, a.v_dim);
+  for (int key = key_begin; key < key_end; key += kKeys, stage ^= 1) {
+    if (key + kKeys < key_end) {
+      load_key_tiles<kDim, kKeys, 2 * kKeys * kLine>(a, k_tile + (stage ^ 1) * kKeys * kLine, k, v, key + kKeys, key_end);
     }
     dev::cp_commit();
     dev::cp_wait<1>();
     dev::block_sync();
-    const bf16* keys = k_tile + stage * kTensorKeys * kLine;
-    const bf16* vals = v_tile + stage * kTensorKeys * kLine;
+    const bf16* keys = k_tile + stage * kKeys * kLine;
+    const bf16* vals = keys + 2 * kKeys * kLine;
 
     float s[kTiles][kKeyTiles][4] = {};
     FATHOM_UNROLL
@@ -126,15 +121,19 @@ FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
       }
     }
 
-    if (key < all_begin || key + kTensorKeys > all_end) {
+    if (key < all_begin || key + kKeys > all_end) {
       FATHOM_UNROLL
       for (int m = 0; m < kTiles; ++m) {
         FATHOM_UNROLL
-        for (int n = 0; n < kKeyTiles; ++n) {
+        for (int h = 0; h < 2; ++h) {
+          const int row = warp_row + 16 * m + 8 * h + g, low = ranges[row] - key, high = ranges[kRows + row] - key;
           FATHOM_UNROLL
-          for (int e = 0; e < 4; ++e) {
-            const int at = key + 8 * n + 2 * t + e % 2;
-            if (at < row_begin[m][e / 2] || at >= row_end[m][e / 2]) s[m][n][e] = -INFINITY;
+          for (int n = 0; n < kKeyTiles; ++n) {
+            FATHOM_UNROLL
+            for (int c = 0; c < 2; ++c) {
+              const int at = 8 * n + 2 * t + c;
+              if (at < low || at >= high) s[m][n][2 * h + c] = -INFINITY;
+            }
           }
         }
       }
@@ -161,6 +160,7 @@ FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
           }
         }
         sum[m][h] = sum[m][h] * shrink + added;
+        if (dev::ballot(shrink != 1.0f) == 0) continue;  // no maximum rose, as in most tiles behind the first
         FATHOM_UNROLL
         for (int n = 0; n < kDim / 8; ++n) o[m][n][2 * h] *= shrink, o[m][n][2 * h + 1] *= shrink;
       }
@@ -191,17 +191,17 @@ FATHOM_KERNEL(kTensorThreads) attention_tensor_kernel(AttentionArgs a) {
   for (int m = 0; m < kTiles; ++m) {
     FATHOM_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const std::int64_t row = warp_row + 16 * m + 8 * h + g;
+      const int row = warp_row + 16 * m + 8 * h + g;
       const float last = dev::fmaxf_(top[m][h] * scale, sink), base = last == -INFINITY ? 0.0f : last;
       const float shrink = dev::fexp2(top[m][h] * scale - base);
       const float total = quad_sum(sum[m][h]) * shrink + dev::fexp2(sink - base);
       const float inverse = total > 0.0f ? shrink / total : 0.0f;
       if (row >= rows) continue;
-      bf16* to = static_cast<bf16*>(a.o) + (first + start + row) * a.o_stride + head * a.v_dim;
+      bf16* to = static_cast<bf16*>(a.o) + (first + row) * a.o_stride + head * a.v_dim;
       FATHOM_UNROLL
       for (int n = 0; n < kDim / 8; ++n)
         if (8 * n < a.v_dim) *reinterpret_cast<dev::u32*>(to + 8 * n + 2 * t) = dev::pack_bf16(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse);
-      if (a.lse && t == 0) a.lse[(first + start + row) * a.heads + head] = total > 0.0f ? base * kLn2 + dev::flog(total) : -INFINITY;
+      if (a.lse && t == 0) a.lse[(std::int64_t{first} + row) * a.heads + head] = total > 0.0f ? base * kLn2 + dev::flog(total) : -INFINITY;
     }
   }
 }

@@ -6,6 +6,12 @@
 
 namespace fathom::cuda {
 
+// Blocks that a multiprocessor should hold: room for 128 registers per thread. Left to itself the assembler aims for more blocks and spills.
+#ifndef XBLOCKS
+#define XBLOCKS 4
+#endif
+inline constexpr int kSimtBlocks = XBLOCKS;
+
 // <row, x>: row in shared memory as f32, x in global memory.
 template <class T>
 FATHOM_DEV float row_dot(const float* row, const T* x, int width, bool packs) {
@@ -26,10 +32,10 @@ FATHOM_DEV float row_dot(const float* row, const T* x, int width, bool packs) {
 
 // sums[n] += sum over the 32 lanes' keys j of weight_j * x_j[lane + 32 n]; x_j = base + (first + j) * stride.
 template <int N, class T>
-FATHOM_DEV void add_rows(float (&sums)[N], float weight, const T* base, std::int64_t first, std::int64_t stride, int count, int width) {
-  for (int j = 0; j < count; ++j) {
+FATHOM_DEV void add_rows(float (&sums)[N], float weight, const T* base, int first, std::int64_t stride, int count, int width) {
+  const T* x = base + first * stride;
+  for (int j = 0; j < count; ++j, x += stride) {
     const float w = dev::shfl(weight, j);
-    const T* x = base + (first + j) * stride;
     FATHOM_UNROLL
     for (int n = 0; n < N; ++n) {
       const int c = dev::lane() + 32 * n;
@@ -46,12 +52,13 @@ FATHOM_DEV bool simt_packs(const AttentionArgs& a) {
 }
 
 template <class T, int N>
-FATHOM_KERNEL(kSimtThreads) attention_simt_kernel(AttentionArgs a) {
+FATHOM_KERNEL_OCC(kSimtThreads, kSimtBlocks) attention_simt_kernel(AttentionArgs a) {
   const std::int64_t row = dev::bid() * (kSimtThreads / 32) + dev::warp(), head = dev::bid_y(), kv = head / (a.heads / a.kv_heads);
   const bool live = row < a.row_limit && row < first_row(a.queries, a.queries.sequences);
   float* q = dev::smem<float>() + dev::warp() * (a.qk_dim + a.v_dim);
   const bool packs = simt_packs<T>(a);
-  std::int64_t begin = 0, end = 0, first_key = 0;
+  int begin = 0, end = 0;
+  std::int64_t first_key = 0;
   if (live) {
     first_key = first_row(a.keys, sequence_of(a.queries, row));
     begin = a.begin[row], end = a.end[row];
@@ -60,15 +67,15 @@ FATHOM_KERNEL(kSimtThreads) attention_simt_kernel(AttentionArgs a) {
   }
   dev::warp_sync();
   if (a.splits > 1) {  // the row's own keys are split, so that every split of a ragged batch has work
-    const std::int64_t each = (end - begin + a.splits - 1) / a.splits, own = begin + dev::bid_z() * each;
+    const int each = (end - begin + a.splits - 1) / a.splits, own = begin + static_cast<int>(dev::bid_z()) * each;
     begin = own < end ? own : end;
     end = own + each < end ? own + each : end;
   }
   const T* k = static_cast<const T*>(a.k) + first_key * a.kv_stride + kv * a.qk_dim;
   const T* v = static_cast<const T*>(a.v) + first_key * a.kv_stride + kv * a.v_head_stride;
   float acc[N] = {}, top = -INFINITY, sum = 0.0f;
-  for (std::int64_t first = begin; first < end; first += 32) {
-    const std::int64_t key = first + dev::lane();
+  for (int first = begin; first < end; first += 32) {
+    const int key = first + dev::lane();
     const float score = key < end ? a.scale * row_dot(q, k + key * a.kv_stride, a.qk_dim, packs) : -INFINITY;
     const float next = dev::fmaxf_(top, dev::warp_max(score));
     const float shrink = dev::fexp(top - next), p = dev::fexp(score - next);
@@ -76,7 +83,7 @@ FATHOM_KERNEL(kSimtThreads) attention_simt_kernel(AttentionArgs a) {
     top = next;
     FATHOM_UNROLL
     for (int n = 0; n < N; ++n) acc[n] *= shrink;
-    add_rows(acc, p, v, first, a.kv_stride, static_cast<int>(end - first < 32 ? end - first : 32), a.v_dim);
+    add_rows(acc, p, v, first, a.kv_stride, end - first < 32 ? end - first : 32, a.v_dim);
   }
   if (!live) return;
   const std::int64_t item = row * a.heads + head;
@@ -99,13 +106,14 @@ FATHOM_KERNEL(kSimtThreads) attention_simt_kernel(AttentionArgs a) {
 
 // dQ of one query: as the forward pass with P from the log-sum-exp, dS = P (dO V^T - delta) scale.
 template <class T, int N>
-FATHOM_KERNEL(kSimtThreads) attention_dq_simt_kernel(AttentionBackwardArgs b) {
+FATHOM_KERNEL_OCC(kSimtThreads, kSimtBlocks) attention_dq_simt_kernel(AttentionBackwardArgs b) {
   const AttentionArgs& a = b.forward;
   const std::int64_t row = dev::bid() * (kSimtThreads / 32) + dev::warp(), head = dev::bid_y(), kv = head / (a.heads / a.kv_heads);
   const bool live = row < a.row_limit && row < first_row(a.queries, a.queries.sequences), packs = simt_packs<T>(a);
   float* q = dev::smem<float>() + dev::warp() * (a.qk_dim + a.v_dim);
   float* g = q + a.qk_dim;
-  std::int64_t begin = 0, end = 0, first_key = 0;
+  int begin = 0, end = 0;
+  std::int64_t first_key = 0;
   float lse = 0.0f, delta = 0.0f;
   if (live) {
     first_key = first_row(a.keys, sequence_of(a.queries, row));
@@ -120,14 +128,14 @@ FATHOM_KERNEL(kSimtThreads) attention_dq_simt_kernel(AttentionBackwardArgs b) {
   const T* k = static_cast<const T*>(a.k) + first_key * a.kv_stride + kv * a.qk_dim;
   const T* v = static_cast<const T*>(a.v) + first_key * a.kv_stride + kv * a.v_head_stride;
   float acc[N] = {};
-  for (std::int64_t first = begin; first < end; first += 32) {
-    const std::int64_t key = first + dev::lane();
+  for (int first = begin; first < end; first += 32) {
+    const int key = first + dev::lane();
     float ds = 0.0f;
     if (key < end) {
       const float p = dev::fexp(a.scale * row_dot(q, k + key * a.kv_stride, a.qk_dim, packs) - lse);
       ds = p * (row_dot(g, v + key * a.kv_stride, a.v_dim, packs) - delta) * a.scale;
     }
-    add_rows(acc, ds, k, first, a.kv_stride, static_cast<int>(end - first < 32 ? end - first : 32), a.qk_dim);
+    add_rows(acc, ds, k, first, a.kv_stride, end - first < 32 ? end - first : 32, a.qk_dim);
   }
   if (!live) return;
   T* dq = static_cast<T*>(b.dq) + row * a.q_stride + head * a.qk_dim;
@@ -145,7 +153,7 @@ FATHOM_DEV void queries_of(const AttentionArgs& a, std::int64_t first, std::int6
 }
 
 template <class T, int N>
-FATHOM_KERNEL(kSimtThreads) attention_dkv_simt_kernel(AttentionBackwardArgs b) {
+FATHOM_KERNEL_OCC(kSimtThreads, kSimtBlocks) attention_dkv_simt_kernel(AttentionBackwardArgs b) {
   const AttentionArgs& a = b.forward;
   const std::int64_t kv = dev::bid_y(), sequence = dev::bid_z(), group = a.heads / a.kv_heads;
   const std::int64_t first_key = first_row(a.keys, sequence), key = dev::bid() * (kSimtThreads / 32) + dev::warp();
@@ -153,9 +161,11 @@ FATHOM_KERNEL(kSimtThreads) attention_dkv_simt_kernel(AttentionBackwardArgs b) {
   float* k = dev::smem<float>() + dev::warp() * (a.qk_dim + a.v_dim);
   float* v = k + a.qk_dim;
   const std::int64_t first = first_row(a.queries, sequence), count = first_row(a.queries, sequence + 1) - first;
-  std::int64_t from = 0, to = 0;
+  int from = 0, to = 0;
   if (live) {
-    queries_of(a, first, count, key, key + 1, from, to);
+    std::int64_t one = 0, behind = 0;
+    queries_of(a, first, count, key, key + 1, one, behind);
+    from = static_cast<int>(one), to = static_cast<int>(behind);
     const T* k_at = static_cast<const T*>(a.k) + (first_key + key) * a.kv_stride + kv * a.qk_dim;
     for (int c = dev::lane(); c < a.qk_dim; c += 32) k[c] = dev::load(k_at + c);
     const T* v_at = static_cast<const T*>(a.v) + (first_key + key) * a.kv_stride + kv * a.v_head_stride;
@@ -166,15 +176,15 @@ FATHOM_KERNEL(kSimtThreads) attention_dkv_simt_kernel(AttentionBackwardArgs b) {
   for (std::int64_t head = kv * group; head < (kv + 1) * group; ++head) {
     const T* q = static_cast<const T*>(a.q) + first * a.q_stride + head * a.qk_dim;
     const T* d_o = static_cast<const T*>(b.d_o) + first * a.o_stride + head * a.v_dim;
-    for (std::int64_t start = from; start < to; start += 32) {
-      const std::int64_t i = start + dev::lane();
+    for (int start = from; start < to; start += 32) {
+      const int i = start + dev::lane();
       float p = 0.0f, ds = 0.0f;
       if (i < to) {
         const std::int64_t item = (first + i) * a.heads + head;
         p = dev::fexp(a.scale * row_dot(k, q + i * a.q_stride, a.qk_dim, packs) - a.lse[item]);
         ds = p * (row_dot(v, d_o + i * a.o_stride, a.v_dim, packs) - b.delta[item]) * a.scale;
       }
-      const int n = static_cast<int>(to - start < 32 ? to - start : 32);
+      const int n = to - start < 32 ? to - start : 32;
       add_rows(dv, p, d_o, start, a.o_stride, n, a.v_dim);
       add_rows(dk, ds, q, start, a.q_stride, n, a.qk_dim);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cuda/cupti_table.hpp"
 
@@ -23,7 +24,9 @@ Status check(cudaError_t code, const char* what, Text* text) {
     case cudaErrorInsufficientDriver: return tell(text, Status::kOldDriver, message);
     case cudaErrorStubLibrary: return tell(text, Status::kStubDriver, message);
     case cudaErrorNoDevice: return tell(text, Status::kNoDevice, message);
-    case cudaErrorNoKernelImageForDevice: return tell(text, Status::kOldDevice, message);
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:  // what some drivers say instead
+    case cudaErrorUnsupportedPtxVersion: return tell(text, Status::kOldDevice, message);
     default: return tell(text, Status::kFailed, message);
   }
 }
@@ -196,6 +199,7 @@ Status end_capture(Device* device, Graph** graph, std::int64_t* nodes, Text* tex
   Status status = check(cudaGraphInstantiate(&made, captured, 0), "cudaGraphInstantiate", text);
   cudaGraphDestroy(captured);
   if (status == Status::kOk) status = check(cudaGraphUpload(made, handle(device).stream), "cudaGraphUpload", text);
+  if (status != Status::kOk && made) cudaGraphExecDestroy(std::exchange(made, nullptr));
   *graph = made;
   return status;
 }

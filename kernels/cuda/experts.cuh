@@ -7,6 +7,8 @@
 
 namespace fathom::cuda {
 
+FATHOM_DEV std::int64_t tokens_of(const ExpertSelectArgs& a) { return rows_of({a.tokens, a.token_count}); }
+
 // What an output is chosen by.
 template <class T>
 FATHOM_DEV float expert_key(const ExpertSelectArgs& a, const T* logits, int e) {
@@ -18,9 +20,9 @@ FATHOM_DEV float expert_key(const ExpertSelectArgs& a, const T* logits, int e) {
 
 // A warp per token. An output is ranked by its key and then its number, in one word: pick j is the largest word below pick j - 1's; lane j keeps it.
 template <class T>
-FATHOM_KERNEL(kExpertThreads) expert_choose_kernel(ExpertSelectArgs a) {
+FATHOM_KERNEL_OCC(kExpertThreads, 4) expert_choose_kernel(ExpertSelectArgs a) {
   const std::int64_t token = dev::bid() * (kExpertThreads / 32) + dev::warp();
-  const bool live = token < a.tokens;
+  const bool live = token < tokens_of(a);
   const int outputs = a.experts + a.noops;
   const T* logits = static_cast<const T*>(a.logits) + (live ? token : 0) * outputs;
   std::uint64_t last = ~std::uint64_t{0};
@@ -53,8 +55,9 @@ FATHOM_KERNEL(kExpertThreads) expert_choose_kernel(ExpertSelectArgs a) {
 template <int kOnce = 0>
 FATHOM_KERNEL(kExpertThreads) expert_count_kernel(ExpertSelectArgs a) {
   const int expert = static_cast<int>(dev::bid());
+  const std::int64_t picks = tokens_of(a) * a.picks;
   std::int32_t count = 0;
-  for (std::int64_t i = dev::tid(); i < a.tokens * a.picks; i += kExpertThreads) count += a.chosen[i] == expert;
+  for (std::int64_t i = dev::tid(); i < picks; i += kExpertThreads) count += a.chosen[i] == expert;
   count = dev::block_sum(count, dev::smem<std::int32_t>());
   if (a.capacity > 0 && count > a.capacity) count = static_cast<std::int32_t>(a.capacity);
   if (dev::tid() == 0) a.offsets[expert + 1] = count;
@@ -68,10 +71,15 @@ FATHOM_KERNEL(kExpertThreads) expert_offsets_kernel(ExpertSelectArgs a) {
     const std::int32_t own = e < a.experts ? a.offsets[e + 1] : 0;
     std::int32_t total = 0;
     const std::int32_t exclusive = dev::block_scan(own, dev::smem<std::int32_t>(), total);
-    if (e < a.experts) a.offsets[e + 1] = before + exclusive + own;
+    if (e < a.experts) {
+      a.offsets[e + 1] = before + exclusive + own;
+      if (a.kept_offsets) a.kept_offsets[e + 1] = before + exclusive + own;
+    }
     before += total;
   }
-  if (dev::tid() == 0) a.offsets[0] = 0;
+  if (dev::tid() != 0) return;
+  a.offsets[0] = 0;
+  if (a.kept_offsets) a.kept_offsets[0] = 0;
 }
 
 // A token picks an expert at most once, so picks in order are tokens in order.
@@ -79,10 +87,11 @@ template <int kOnce = 0>
 FATHOM_KERNEL(kExpertThreads) expert_place_kernel(ExpertSelectArgs a) {
   const int expert = static_cast<int>(dev::bid());
   const std::int64_t base = a.offsets[expert], end = a.offsets[expert + 1];
+  const std::int64_t picks = tokens_of(a) * a.picks;
   std::int64_t written = base;
-  for (std::int64_t first = 0; first < a.tokens * a.picks; first += kExpertThreads) {
+  for (std::int64_t first = 0; first < picks; first += kExpertThreads) {
     const std::int64_t i = first + dev::tid();
-    const bool own = i < a.tokens * a.picks && a.chosen[i] == expert;
+    const bool own = i < picks && a.chosen[i] == expert;
     std::int32_t total = 0;
     const std::int64_t row = written + dev::block_scan(own ? 1 : 0, dev::smem<std::int32_t>(), total);
     if (own && row < end) {
@@ -94,7 +103,7 @@ FATHOM_KERNEL(kExpertThreads) expert_place_kernel(ExpertSelectArgs a) {
   }
 }
 
-// Rows behind the last one, and picks of no-ops.
+// Rows behind the last one; then picks of no-ops, and of tokens that are not there.
 template <int kOnce = 0>
 FATHOM_KERNEL(kExpertThreads) expert_tail_kernel(ExpertSelectArgs a) {
   const std::int64_t i = dev::bid() * kExpertThreads + dev::tid();
@@ -103,17 +112,24 @@ FATHOM_KERNEL(kExpertThreads) expert_tail_kernel(ExpertSelectArgs a) {
 template <int kOnce = 0>
 FATHOM_KERNEL(kExpertThreads) expert_noop_kernel(ExpertSelectArgs a) {
   const std::int64_t i = dev::bid() * kExpertThreads + dev::tid();
-  if (i < a.tokens * a.picks && a.chosen[i] >= a.experts) a.slots[i] = -1;
+  if (i >= a.tokens * a.picks) return;
+  if (i >= tokens_of(a) * a.picks || a.chosen[i] >= a.experts) a.slots[i] = -1;
+}
+
+FATHOM_DEV void store_dlogit(const ExpertSelectArgs& a, std::int64_t at, float value) {
+  if (a.dlogit_type == DType::kBF16)
+    dev::store(static_cast<bf16*>(a.dlogits) + at, value);
+  else
+    dev::store(static_cast<float*>(a.dlogits) + at, value);
 }
 
 // A warp per token, lane j its pick j. dl_p = slope_p (d_p - sum_q w_q d_q), slope = w (softmax) or sigma (1 - sigma) / sum sigma.
 template <class T>
 FATHOM_KERNEL(kExpertThreads) expert_select_backward_kernel(ExpertSelectArgs a) {
   const std::int64_t token = dev::bid() * (kExpertThreads / 32) + dev::warp();
-  const bool live = token < a.tokens;
+  const bool live = token < tokens_of(a);
   const int outputs = a.experts + a.noops;
   const T* logits = static_cast<const T*>(a.logits) + (live ? token : 0) * outputs;
-  T* dlogits = static_cast<T*>(a.dlogits) + token * outputs;
   const bool picked = live && dev::lane() < a.picks;
   const std::int64_t i = token * a.picks + dev::lane();
   const int pick = picked ? a.chosen[i] : 0;
@@ -123,9 +139,9 @@ FATHOM_KERNEL(kExpertThreads) expert_select_backward_kernel(ExpertSelectArgs a) 
   const float sigma = picked ? logistic(dev::load(logits + pick)) : 0.0f;
   const float dot = dev::warp_sum(w * d), sum = dev::warp_sum(sigma);
   const float slope = a.sigmoid ? sigma * (1.0f - sigma) / sum : w;
-  for (int e = dev::lane(); e < (live ? outputs : 0); e += 32) dev::store(dlogits + e, 0.0f);
+  for (int e = dev::lane(); e < (live ? outputs : 0); e += 32) store_dlogit(a, token * outputs + e, 0.0f);
   dev::warp_sync();
-  if (picked) dev::store(dlogits + pick, slope * (d - dot));
+  if (picked) store_dlogit(a, token * outputs + pick, slope * (d - dot));
 }
 
 template <class T, int V>
@@ -182,7 +198,7 @@ FATHOM_KERNEL(kExpertThreads) expert_combine_kernel(ExpertRowsArgs a) {
 }
 
 template <class T, int V>
-FATHOM_KERNEL(kExpertThreads) expert_combine_backward_kernel(ExpertCombineBackwardArgs a) {
+FATHOM_KERNEL_OCC(kExpertThreads, 4) expert_combine_backward_kernel(ExpertCombineBackwardArgs a) {
   const std::int64_t row = dev::bid() * (kExpertThreads / 32) + dev::warp();
   const std::int64_t token = row < rows_of(a.rows) ? a.permutation[row] : -1;
   const float w = token >= 0 ? a.weights[row] : 0.0f;
@@ -224,7 +240,7 @@ inline void expert_select(const ExpertSelectArgs& a, simt::Stream stream) {
   simt::launch(expert_place_kernel<>, expert_place_launch(a), a, stream);
   simt::launch(expert_tail_kernel<>, expert_tail_launch(a), a, stream);
   const LaunchShape picks{ceil_div(a.tokens * a.picks, kExpertThreads), 1, 1, kExpertThreads, 0};
-  if (a.noops > 0) simt::launch(expert_noop_kernel<>, picks, a, stream);
+  if (a.noops > 0 || a.token_count) simt::launch(expert_noop_kernel<>, picks, a, stream);
 }
 inline void expert_select_backward(const ExpertSelectArgs& a, simt::Stream stream) {
   with_type(a.logit_type, [&]<class T>() { simt::launch(expert_select_backward_kernel<T>, expert_choose_launch(a), a, stream); });

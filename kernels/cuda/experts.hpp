@@ -15,7 +15,8 @@ inline constexpr int kExpertThreads = 256;
 inline constexpr int kMostPicks = 32;  // one lane each
 
 struct ExpertSelectArgs {
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 0;               // at most
+  const std::int32_t* token_count = nullptr;  // device: how many there really are; null: `tokens`
   int experts = 0, noops = 0, picks = 0;
   bool sigmoid = false;
   std::int64_t capacity = 0;             // 0: any number
@@ -28,10 +29,12 @@ struct ExpertSelectArgs {
   std::int32_t* permutation = nullptr;   // [room]: token of each row, -1 behind the last
   float* weights = nullptr;              // [room]
   std::int32_t* offsets = nullptr;       // [experts + 1]
+  std::int32_t* kept_offsets = nullptr;  // a copy that outlives the pass; null: none
   std::int32_t* slots = nullptr;         // [tokens, picks]: row of each pick or -1
   // Backward: weights, chosen and slots are read (as the forward pass left them).
   const float* dweights = nullptr;       // [room]
-  void* dlogits = nullptr;               // of logit_type
+  DType dlogit_type = DType::kF32;       // may differ from that of the logits: scores are f32, gradients are of the compute type
+  void* dlogits = nullptr;
 };
 
 struct ExpertRowsArgs {

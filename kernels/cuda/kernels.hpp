@@ -8,6 +8,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/embedding.hpp"
 #include "kernels/cuda/experts.hpp"
+#include "kernels/cuda/grouped.hpp"
 #include "kernels/cuda/loss.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/optimizer.hpp"
@@ -33,6 +34,8 @@
   X(expert_dispatch, ExpertRowsArgs)                    \
   X(expert_combine, ExpertRowsArgs)                     \
   X(expert_combine_backward, ExpertCombineBackwardArgs) \
+  X(grouped_product, GroupedArgs)                       \
+  X(grouped_bias, GroupedBiasArgs)                      \
   X(cross_entropy, CrossEntropyArgs)                    \
   X(gradient_norm, GradientNormArgs)                    \
   X(adamw, AdamWArgs)                                   \

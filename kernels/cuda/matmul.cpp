@@ -45,6 +45,11 @@ using Layout = Owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Description = Owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Preference = Owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
+// A product that is not done, as opposed to a library that failed.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 void must(cublasStatus_t code, const char* what) {
   if (code != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(std::string(what) + ": " + cublasLtGetStatusString(code));
 }
@@ -54,7 +59,7 @@ cudaDataType_t library_type(DType type) {
     case DType::kF32: return CUDA_R_32F;
     case DType::kBF16: return CUDA_R_16BF;
     case DType::kF16: return CUDA_R_16F;
-    default: throw std::runtime_error("matrix products run in f32, bf16 and f16");
+    default: throw Refused("matrix products run in f32, bf16 and f16");
   }
 }
 
@@ -145,7 +150,7 @@ class Matmuls {
   }
 
   static Plan make(const Matmul& p) {
-    if (p.m <= 0 || p.n <= 0 || p.k <= 0) throw std::runtime_error("a product without rows, columns or terms");
+    if (p.m <= 0 || p.n <= 0 || p.k <= 0) throw Refused("a product without rows, columns or terms");
     Plan plan;
     plan.product = p;
     const bool exact = p.type == DType::kF32 && !p.tf32;
@@ -173,12 +178,15 @@ class Matmuls {
     for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       prefer(which, static_cast<std::uint32_t>(plan.product.alignment));
+    // The heuristic infers the bias's alignment from its address: one that is a multiple of what every bias has, and of no more.
+    if (plan.product.bias) set<const void*>(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const char*>(workspace_) + std::min<std::int64_t>(64, plan.product.alignment));
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
     int found = 0;
     const cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(handle_.it, plan.description.it, plan.first.it, plan.second.it, plan.result.it, plan.result.it, preference.it,
                                                                kCandidates, results.data(), &found);
+    if (code != CUBLAS_STATUS_SUCCESS && code != CUBLAS_STATUS_NOT_SUPPORTED && code != CUBLAS_STATUS_INVALID_VALUE) must(code, "cublasLtMatmulAlgoGetHeuristic");
     if (code != CUBLAS_STATUS_SUCCESS || found == 0)
-      throw std::runtime_error("cuBLASLt offers no algorithm for m " + std::to_string(plan.product.m) + ", n " + std::to_string(plan.product.n) + ", k " +
+      throw Refused("cuBLASLt offers no algorithm for m " + std::to_string(plan.product.m) + ", n " + std::to_string(plan.product.n) + ", k " +
                                std::to_string(plan.product.k) + ": " + cublasLtGetStatusString(code));
     const int tried = std::min(found, tune);
     int best = 0;
@@ -261,8 +269,10 @@ Status plan_matmul(Device* device, const Matmul* product, std::int32_t tune, std
   try {
     *plan = handle(device).matmuls->find(*product, tune, *choice);
     return Status::kOk;
-  } catch (const std::exception& error) {
+  } catch (const Refused& error) {
     return tell(text, Status::kRefused, error.what());
+  } catch (const std::exception& error) {
+    return tell(text, Status::kFailed, error.what());
   }
 }
 

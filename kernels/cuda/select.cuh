@@ -117,6 +117,7 @@ FATHOM_KERNEL(kSelectThreads) offsets_kernel(SelectArgs a) {
     before += total;
   }
   if (dev::tid() == 0) a.offsets[0] = 0;
+  if (dev::tid() == 0 && a.rest_count) *a.rest_count = static_cast<std::int32_t>(a.sequences * a.length) - before;
 }
 
 template <int kOnce = 0>
@@ -146,6 +147,7 @@ FATHOM_KERNEL(kSelectThreads) batch_compact_kernel(SelectArgs a) {
     before += total;
   }
   if (dev::tid() == 0) a.offsets[0] = 0;
+  if (dev::tid() == 0 && a.rest_count) *a.rest_count = static_cast<std::int32_t>(a.sequences) - before;
   compact_rows(whole, 0, 0, 0, scratch, [&](std::int64_t row) {
     note_nan(a, a.scores[row], row);
     return a.scores[row] > a.threshold ? 2 : 0;

@@ -25,6 +25,7 @@ struct SelectArgs {
   std::int32_t* offsets = nullptr;          // [sequences + 1]; required by threshold
   std::int32_t* inverse = nullptr;          // [sequences * length]
   std::int32_t* rest = nullptr;             // [sequences * length - selected]
+  std::int32_t* rest_count = nullptr;       // one number, threshold only: how many rows were not chosen
   std::int32_t* nan_row = nullptr;          // 1 + the largest row with a NaN score is stored here by atomic max; the caller zeroes it
 };
 

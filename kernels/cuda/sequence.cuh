@@ -57,6 +57,7 @@ FATHOM_KERNEL(kSequenceThreads) kv_append_kernel(KvAppendArgs a) {
     if (dev::lane() == 0 && a.full) dev::atomic_max(a.full, static_cast<std::int32_t>(sequence + 1));
     return;
   }
+  if (a.kept && dev::lane() == 0) a.kept[sequence * a.room + slot] = a.positions[row];
   const T* from = static_cast<const T*>(a.source) + row * a.stride + a.offset;
   K* to = static_cast<K*>(a.cache) + (sequence * a.room + slot) * a.width;
   for (std::int64_t c = dev::lane() * V; c < a.width; c += 32 * V) {

@@ -48,6 +48,8 @@ struct KvAppendArgs {
   const void* source = nullptr;
   void* cache = nullptr;        // [sequences, room, width]
   std::int32_t* counts = nullptr;
+  const std::int32_t* positions = nullptr;  // of the rows, with `kept`: where they are kept beside the cache
+  std::int32_t* kept = nullptr;             // [sequences, room]
   std::int32_t* full = nullptr; // set to 1 + the sequence whose list is full, by atomic max; its rows are dropped
 };
 

@@ -21,6 +21,12 @@ namespace fathom::dev {
 using u32 = std::uint32_t;
 
 FATHOM_DEV int tid() { return static_cast<int>(threadIdx.x); }
+// The same, read anew: what is computed from it is computed again where it is needed, and takes no registers through a loop.
+FATHOM_DEV int fresh_tid() {
+  int r;
+  asm volatile("mov.u32 %0, %tid.x;" : "=r"(r));
+  return r;
+}
 FATHOM_DEV int threads() { return static_cast<int>(blockDim.x); }
 FATHOM_DEV std::int64_t bid() { return blockIdx.x; }
 FATHOM_DEV std::int64_t bid_y() { return blockIdx.y; }

@@ -94,6 +94,7 @@ namespace fathom::dev {
 using u32 = std::uint32_t;
 
 inline int tid() { return simt::here().thread; }
+inline int fresh_tid() { return tid(); }
 inline int threads() { return simt::here().threads; }
 inline std::int64_t bid() { return simt::here().block[0]; }
 inline std::int64_t bid_y() { return simt::here().block[1]; }

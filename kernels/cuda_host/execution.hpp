@@ -125,6 +125,9 @@ class CudaExecution : public ProgramExecution {
   double between(Event* from, Event* to) const;
   Event* event(std::size_t index);
   void read_list_counts();
+  const AssignedBuffers* assigned_to(const BoundOp& b) const;
+  void read_experts();
+  void learn_experts(int instance, Executed& executed);
   void count_pairs(int instance, const Attention& op);
   std::vector<std::int32_t> load_ints(const OperandView& from) const;
   void wait() const;
@@ -151,6 +154,8 @@ class CudaExecution : public ProgramExecution {
   std::vector<CountRun> count_runs_;
   std::vector<std::vector<std::int32_t>> list_counts_;  // of kv_lists(), after the last pass
   std::map<TensorInstance, int> list_of_;               // cache -> kv_lists() index
+  std::vector<std::int32_t> expert_offsets_;            // of all expert selections, after the last pass
+  std::map<int, std::int64_t> keys_;                    // by instance, where pairs_ has queries over lists of all tokens
   std::map<int, u128> pairs_;                           // by instance: what a window leaves of the selected rows
 };
 

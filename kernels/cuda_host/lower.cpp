@@ -11,9 +11,13 @@ namespace fathom::cuda {
 void prepare_context(LoweringContext& context, const std::vector<const BoundOp*>& program) {
   Pieces& pieces = context.constants.pieces;
   context.flags = pieces.take<std::int32_t>(static_cast<std::int64_t>(program.size()));
-  for (const BoundOp* bound : program)
+  for (const BoundOp* bound : program) {
     if (const auto* select = std::get_if<Select>(bound->spec)) context.offset_count += select->sequences + 1;
+    if (const auto* select = std::get_if<ExpertSelect>(bound->spec)) context.expert_offset_count += select->experts + 1;
+  }
   context.offsets = pieces.take<std::int32_t>(context.offset_count);
+  context.expert_offsets = pieces.take<std::int32_t>(context.expert_offset_count);
+  std::int32_t* next_experts = context.expert_offsets;
   std::int32_t* next_offsets = context.offsets;
   std::int64_t ones = 0;
   const StreamShape& stream = context.workload->stream();
@@ -25,6 +29,7 @@ void prepare_context(LoweringContext& context, const std::vector<const BoundOp*>
       buffers.fixed = select->rule == RoutingRule::kTopK || select->rule == RoutingRule::kRandom;
       buffers.offsets = next_offsets;
       next_offsets += select->sequences + 1;
+      if (select->rest) buffers.rest_count = pieces.take<std::int32_t>(1);
       buffers.inverse = pieces.take<std::int32_t>(select->sequences * select->length);
       context.selections[bound->out[0].at] = buffers;
     }
@@ -35,10 +40,12 @@ void prepare_context(LoweringContext& context, const std::vector<const BoundOp*>
       buffers.chosen = pieces.take<std::int32_t>(select->rows.count * select->picks);
       buffers.chosen_weights = pieces.take<float>(select->rows.count * select->picks);
       buffers.slots = pieces.take<std::int32_t>(select->rows.count * select->picks);
+      buffers.kept_offsets = next_experts;
+      next_experts += select->experts + 1;
       context.assigned[bound->out[0].at] = buffers;
       context.assigned_by_index[bound->assigned] = bound->out[0].at;
     }
-    if (const auto* gemm = std::get_if<Gemm>(bound->spec); gemm && gemm->role == GemmRole::kWeightGradient && bound->out.size() > 1)
+    if (const auto* gemm = std::get_if<Gemm>(bound->spec); gemm && gemm->role == GemmRole::kWeightGradient && gemm->experts <= 1 && bound->out.size() > 1)
       ones = std::max(ones, gemm->rows.count);
     if (const auto* rope = std::get_if<Rope>(bound->spec)) {
       const float*& table = context.rope_tables[{rope->base, rope->width}];
@@ -84,9 +91,13 @@ RowCount Lowering::rows(std::int64_t declared) const {
     const AssignedBuffers& assigned = context_.assigned.at(context_.assigned_by_index.at(bound_.assigned));
     return {declared, assigned.offsets.as<std::int32_t>() + assigned.select->experts};
   }
+  return {declared, selected_rows()};
+}
+
+const std::int32_t* Lowering::selected_rows() const {
   const SelectionBuffers* chosen = selection();
-  if (!chosen || chosen->fixed) return {declared, nullptr};
-  return {declared, chosen->offsets + chosen->select->sequences};
+  if (!chosen || chosen->fixed) return nullptr;
+  return rows_of(*bound_.spec).source == RowSource::kRest ? chosen->rest_count : chosen->offsets + chosen->select->sequences;
 }
 
 Ragged Lowering::ragged(std::int64_t sequences, std::int64_t declared) const {

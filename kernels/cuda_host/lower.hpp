@@ -42,6 +42,7 @@ struct SelectionBuffers {
   bool fixed = true;                 // every sequence takes the same number of rows
   std::int32_t* offsets = nullptr;   // [sequences + 1]
   std::int32_t* inverse = nullptr;   // [sequences * length]
+  std::int32_t* rest_count = nullptr;  // one number: rows that were not chosen
 };
 // The same of an ExpertSelect.
 struct AssignedBuffers {
@@ -50,6 +51,7 @@ struct AssignedBuffers {
   std::int32_t* chosen = nullptr;    // [tokens, picks]
   float* chosen_weights = nullptr;
   std::int32_t* slots = nullptr;
+  std::int32_t* kept_offsets = nullptr;  // of all expert selections one after the other: read once, behind the pass
 };
 
 // What a run knows, and what it learns.
@@ -61,10 +63,8 @@ struct RunState {
   bool capturing = false;    // nothing may wait
   float threshold = 0;       // of the selection that the op makes
   std::int64_t rows = 0;     // of the op, as far as the host knows them
-  std::int64_t experts = 0;  // set by grouped products: experts that had rows
   double padded_flops = 0;   // set by products: executed on the device, tile padding included
   std::map<int, std::vector<std::int32_t>> counts;   // by BoundOp::selection: rows per sequence, where a threshold decides
-  std::map<int, std::vector<std::int32_t>> offsets;  // by BoundOp::assigned
 };
 using Call = std::function<void(RunState&)>;
 
@@ -97,6 +97,8 @@ struct LoweringContext {
   std::map<std::pair<double, std::int64_t>, const float*> rope_tables;
   std::int32_t* offsets = nullptr;                        // of all selections, one after the other
   std::int64_t offset_count = 0;
+  std::int32_t* expert_offsets = nullptr;                 // of all expert selections
+  std::int64_t expert_offset_count = 0;
   std::int32_t* flags = nullptr;                          // one per instance: not 0 when its kernel met what it cannot do
   const float* ones = nullptr;                            // for bias gradients
   int multiprocessors = 132;                              // of the device, for splits of decode attention
@@ -161,6 +163,7 @@ class Lowering {
   const SelectionBuffers& selection_of(const OperandView& indices) const;  // that wrote these indices
   const AssignedBuffers& assigned_of(const OperandView& permutation) const;
   bool is_gradient(const OperandView& view) const;
+  const std::int32_t* selected_rows() const;  // on the device: how many rows a threshold left; null: the declared ones
   RowCount rows(std::int64_t declared) const;
   Ragged ragged(std::int64_t sequences, std::int64_t declared) const;
   std::int32_t* flag() const { return context_.flags ? context_.flags + instance_ : nullptr; }
@@ -203,7 +206,8 @@ class Lowering {
 // Whether the kernels do this op; the reason where not.
 Support supported(const OpSpec& spec);
 
-// The product of a Gemm with `rows` rows, in the module's terms.
+// The product of a Gemm with `rows` rows, in the module's terms; and that of one with experts, whose rows the device knows.
 Matmul product_of(const Gemm& op, std::int64_t rows);
+GroupedArgs grouped_product_of(const Gemm& op, const BoundOp& bound);
 
 }  // namespace fathom::cuda

@@ -36,6 +36,10 @@ void Lowering::operator()(const KvAppend& op) {
   a.source = in(0).data;
   a.cache = out(0).data;
   a.counts = out(1).as<std::int32_t>();
+  if (op.positions) {
+    a.positions = bound_.in.back().as<std::int32_t>();
+    a.kept = out(2).as<std::int32_t>();
+  }
   a.full = flag();
   launch(&Kernels::kv_append, a, "kv_append");
 }
@@ -67,6 +71,8 @@ AttentionArgs Lowering::attention_args(const Attention& op, std::size_t next, bo
     a.keys_per_sequence = in(cache).rows / sequences;
     a.keys = {sequences, a.keys_per_sequence, nullptr};
     ranges.counts = in(cache + 1).as<std::int32_t>();
+    ranges.all_keys = op.apart && in(3).at != in(1).at;
+    if (op.kept_positions) ranges.kept = in(bound_.in.size() - (op.sinks ? 2 : 1)).as<std::int32_t>();
     keys = in(cache).data;
   } else if (op.apart) {
     a.kv_stride = in(next).cols;

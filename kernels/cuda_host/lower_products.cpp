@@ -56,10 +56,9 @@ Matmul product_of(const Gemm& op, std::int64_t rows) {
       break;
   }
   if (p.batch == 1) p.batch_a = p.batch_b = p.batch_c = 0;
-  // Buffers of the arena are aligned to 64 bytes; column offsets, parts of a row and the rows of an expert begin where they do.
+  // Buffers of the arena are aligned to 64 bytes; column offsets and parts of a row begin where they do.
   const std::int64_t least = std::min(dtype_bytes(op.act), std::min(dtype_bytes(op.result), dtype_bytes(op.weight)));
   std::int64_t steps = op.out_offset | p.batch_a | p.batch_b | p.batch_c;
-  if (op.experts > 1) steps |= op.in | op.out;
   p.alignment = kPlanAlignment;
   while (p.alignment > 1 && steps * least % p.alignment != 0) p.alignment /= 2;
   return p;
@@ -95,27 +94,20 @@ void Lowering::bias_gradient(const Gemm& op) {
   a.dscores = context_.ones;
   a.dw = out(1).data;
   a.partials = scratch<float>(router_partial_floats(a));
-  if (op.experts <= 1) {
-    launch(&Kernels::router_backward, a, "bias gradient", [routed = op.rows.routed()](RouterBackwardArgs& now, RunState& run) {
-      if (routed && run.host_rows) now.rows = run.rows;
-    });
-    return;
-  }
-  push([a, experts = op.experts, index = bound_.assigned](RunState& run) {
-    const std::vector<std::int32_t>& offsets = run.offsets.at(index);
-    for (std::int64_t e = 0; e < experts; ++e) {
-      RouterBackwardArgs now = a;
-      now.rows = offsets[static_cast<std::size_t>(e) + 1] - offsets[static_cast<std::size_t>(e)];
-      now.y = at(a.y, offsets[static_cast<std::size_t>(e)] * a.width, a.type);
-      now.dw = at(a.dw, e * a.width, a.grad_type);
-      Text text;
-      must(run.module->kernels.router_backward(run.device, &now, &text), "bias gradient", text);
-    }
+  launch(&Kernels::router_backward, a, "bias gradient", [routed = op.rows.routed()](RouterBackwardArgs& now, RunState& run) {
+    if (routed && run.host_rows) now.rows = run.rows;
   });
 }
 
 void Lowering::operator()(const Gemm& op) {
   if (op.experts > 1) return grouped(op);
+  // cuBLASLt adds no bf16 bias to an f32 result (a router's scores): one expert that owns all declared rows does.
+  if (op.role == GemmRole::kForward && op.bias && op.result != op.weight && op.batch == 1 && op.in_stride == 0 && op.out_stride == 0 && op.out_offset == 0) {
+    GroupedArgs g = grouped_product_of(op, bound_);
+    g.offsets = context_.constants.add(std::vector<std::int32_t>{0, static_cast<std::int32_t>(op.rows.count)});
+    const std::int32_t all[] = {0, static_cast<std::int32_t>(op.rows.count)};
+    return launch(&Kernels::grouped_product, g, "gemm with a bias of another type", [flops = grouped_flops(g, all)](GroupedArgs&, RunState& run) { run.padded_flops += flops; });
+  }
   const bool weights = op.role == GemmRole::kWeightGradient;
   const void *a = in(0).data, *b = in(1).data;
   void* c = out(0).data;
@@ -159,42 +151,50 @@ void Lowering::operator()(const Gemm& op) {
   if (weights) bias_gradient(op);
 }
 
-// One product per expert, in order, on the rows that the offsets give. Padding of one expert's rows is overwritten by the next expert; the
-// last one's lies behind the assigned rows. Where results accumulate there is no padding.
+GroupedArgs grouped_product_of(const Gemm& op, const BoundOp& bound) {
+  GroupedArgs g;
+  g.type = op.act;
+  g.result = bound.out.at(0).dtype;
+  g.accumulate = op.accumulate;
+  g.experts = static_cast<int>(op.experts);
+  g.rows = op.rows.count;
+  g.offsets = bound.in.back().as<std::int32_t>();
+  g.a = bound.in.at(0).data;
+  g.b = bound.in.at(1).data;
+  g.c = bound.out.at(0).data;
+  switch (op.role) {
+    case GemmRole::kForward:
+      g.n = op.out, g.k = op.in;
+      g.transpose_b = op.transposed;
+      g.bias = op.bias ? bound.in.at(2).data : nullptr;
+      break;
+    case GemmRole::kInputGradient:
+      g.n = op.in, g.k = op.out;
+      g.transpose_b = !op.transposed;
+      break;
+    case GemmRole::kWeightGradient:
+      g.weights = true;
+      g.m = op.transposed ? op.out : op.in, g.n = op.transposed ? op.in : op.out;
+      if (op.transposed) std::swap(g.a, g.b);
+      break;
+  }
+  return g;
+}
+
+// All experts in one launch; how many rows each has stays on the device.
 void Lowering::grouped(const Gemm& op) {
-  const bool weights = op.role == GemmRole::kWeightGradient;
-  const bool with_bias = op.role == GemmRole::kForward && op.bias;
-  const void *first = in(0).data, *second = in(1).data, *bias = with_bias ? in(2).data : nullptr;
-  void* result = out(0).data;
-  const DType result_type = out(0).dtype;
-  const std::int64_t room = (op.rows.count + kPlanRowTile - 1) / kPlanRowTile * kPlanRowTile;
-  push([=, find = context_.plan, index = bound_.assigned](RunState& run) {
-    const std::vector<std::int32_t>& offsets = run.offsets.at(index);
-    run.rows = offsets[static_cast<std::size_t>(op.experts)];
-    run.experts = 0;
-    for (std::int64_t e = 0; e < op.experts; ++e) {
-      const std::int64_t begin = offsets[static_cast<std::size_t>(e)], rows = offsets[static_cast<std::size_t>(e) + 1] - begin;
-      run.experts += rows > 0;
-      const std::int64_t matrix = e * op.in * op.out;
-      const std::int64_t padded = weights || op.accumulate ? rows : std::min(row_bucket(rows, room), room - begin);
-      const Matmul product = product_of(op, padded);
-      Text text;
-      if (weights) {
-        void* c = at(result, matrix, result_type);
-        const void *x = at(first, begin * op.in, op.act), *dy = at(second, begin * op.out, op.act);
-        if (rows > 0)
-          run_product(find(product), op.transposed ? dy : x, op.transposed ? x : dy, c, nullptr)(run);
-        else if (!op.accumulate)
-          must(run.module->clear(run.device, c, op.in * op.out * dtype_bytes(result_type), &text), "clearing an expert's gradient", text);
-      } else if (rows > 0) {
-        const bool forward = op.role == GemmRole::kForward;
-        const void* a = at(first, begin * (forward ? op.in : op.out), op.act);
-        run_product(find(product), a, at(second, matrix, op.weight), at(result, begin * (forward ? op.out : op.in), result_type),
-                    bias ? at(bias, e * op.out, op.weight) : nullptr)(run);
-      }
-    }
-  });
-  if (weights) bias_gradient(op);
+  launch(&Kernels::grouped_product, grouped_product_of(op, bound_), "grouped gemm");
+  if (op.role != GemmRole::kWeightGradient || !has_out(1)) return;
+  GroupedBiasArgs a;
+  a.type = op.act;
+  a.grad_type = out(1).dtype;
+  a.accumulate = op.accumulate;
+  a.experts = static_cast<int>(op.experts);
+  a.n = op.out;
+  a.offsets = in(2).as<std::int32_t>();
+  a.dy = in(1).data;
+  a.db = out(1).data;
+  launch(&Kernels::grouped_bias, a, "bias gradient of experts");
 }
 
 }  // namespace fathom::cuda

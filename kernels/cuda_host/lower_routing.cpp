@@ -27,6 +27,7 @@ void Lowering::operator()(const Select& op) {
   a.counts = out(2).as<std::int32_t>();
   a.rest = op.rest ? out(3).as<std::int32_t>() : nullptr;
   a.offsets = buffers.offsets;
+  a.rest_count = buffers.rest_count;
   a.inverse = buffers.inverse;
   a.nan_row = flag();
   launch(&Kernels::select, a, "select", [](SelectArgs& now, RunState& run) { now.threshold = run.threshold; });
@@ -175,9 +176,10 @@ void Lowering::operator()(const RouterScoreBackward& op) {
 
 namespace {
 
-ExpertSelectArgs expert_args(const ExpertSelect& op, const AssignedBuffers& buffers, const OperandView& logits) {
+ExpertSelectArgs expert_args(const ExpertSelect& op, const AssignedBuffers& buffers, const OperandView& logits, const std::int32_t* token_count) {
   ExpertSelectArgs a;
   a.tokens = op.rows.count;
+  a.token_count = token_count;
   a.experts = static_cast<int>(op.experts);
   a.noops = static_cast<int>(op.noops);
   a.picks = static_cast<int>(op.picks);
@@ -195,32 +197,25 @@ ExpertSelectArgs expert_args(const ExpertSelect& op, const AssignedBuffers& buff
 
 void Lowering::operator()(const ExpertSelect& op) {
   const AssignedBuffers& buffers = assigned_of(out(0));
-  ExpertSelectArgs a = expert_args(op, buffers, in(0));
+  ExpertSelectArgs a = expert_args(op, buffers, in(0), selected_rows());
   a.room = out(0).rows;
   a.correction = op.correction ? in(1).as<float>() : nullptr;
   a.permutation = out(0).as<std::int32_t>();
   a.weights = out(1).as<float>();
   a.offsets = out(2).as<std::int32_t>();
-  const bool routed = op.rows.routed();
-  launch(&Kernels::expert_select, a, "expert_select", [routed](ExpertSelectArgs& now, RunState& run) {
-    if (routed && run.host_rows) now.tokens = run.rows;
-  });
-  push([offsets = a.offsets, experts = op.experts, index = bound_.assigned](RunState& run) {
-    std::vector<std::int32_t>& to = run.offsets[index];
-    to.resize(static_cast<std::size_t>(experts + 1));
-    Text text;
-    must(run.module->download(run.device, to.data(), offsets, (experts + 1) * 4, &text), "reading the rows of experts", text);
-  });
+  a.kept_offsets = buffers.kept_offsets;
+  launch(&Kernels::expert_select, a, "expert_select");
 }
 
 void Lowering::operator()(const ExpertSelectBackward& op) {
   const AssignedBuffers& buffers = assigned_of(in(1));
-  ExpertSelectArgs a = expert_args(op.forward, buffers, in(0));
+  ExpertSelectArgs a = expert_args(op.forward, buffers, in(0), selected_rows());
   a.permutation = in(1).as<std::int32_t>();
   a.room = in(1).rows;
   a.offsets = in(2).as<std::int32_t>();
   a.dweights = in(3).as<float>();
   a.dlogits = out(0).data;
+  a.dlogit_type = out(0).dtype;
   launch(&Kernels::expert_select_backward, a, "expert_select_backward");
 }
 

@@ -16,8 +16,6 @@ Support typed(DType type) {
 }  // namespace
 
 Support supported(const OpSpec& spec) {
-  const Rows rows = rows_of(spec);
-  if (rows.routed() && rows.source == RowSource::kRest) return refuse("adapters on the rows that a threshold leaves have no device-side count");
   return std::visit(
       overloaded{
           [](const Gemm& op) -> Support {
@@ -28,13 +26,10 @@ Support supported(const OpSpec& spec) {
           },
           [](const Attention& op) -> Support {
             if (op.cached && op.kv != op.act) return refuse("attention reads a cache of the compute type");
-            if (op.cached && op.apart && op.rows.routed() && (op.mask.window > 0 || op.mask.chunk > 0)) return refuse("a window over the cache of all tokens in a routed block");
-            if (op.cached && !op.apart && op.rows.routed() && (op.mask.window > 0 || op.mask.chunk > 0))
-              return refuse("a window over the ragged cache of a routed block needs the cached positions, which its kernels do not read");
             return typed(op.act);
           },
           [](const KvAppend& op) -> Support {
-            if (op.positions) return refuse("a window over the ragged cache of a routed block: its kernels keep no cached positions");
+            if (!is_float(op.act) || !is_float(op.kv)) return refuse("keys and values are f32 or bf16 on the GPU");
             return {};
           },
           [](const AttentionBackward& op) -> Support {

@@ -11,9 +11,9 @@ namespace fathom::cuda {
 namespace {
 
 constexpr double kHoldSeconds = 0.5;  // a host that stops must not hang the GPU
-// Launches that may wait behind a held stream: the driver's queue holds about a thousand, and a full one would stop the host until the hold
-// times out.
-constexpr int kHeldInstances = 160;
+// Calls that may wait behind a held stream, each of a few launches: the driver's queue holds about a thousand, and a full one would stop the
+// host until the hold times out.
+constexpr std::size_t kHeldCalls = 160;
 
 }  // namespace
 
@@ -59,6 +59,7 @@ void CudaExecution::timed_pass(std::span<double> seconds) {
   run_.host_rows = !whole();  // as the pass runs otherwise
   const bool hold = !thresholds_ || whole();
   bool held = hold;
+  std::size_t held_calls = 0;
   event(static_cast<std::size_t>(instance_count()));  // all made before the stream is held
   if (hold) must(run_.module->hold_stream(run_.device, kHoldSeconds, &text), "holding the stream", text);
   const auto release = [&] {
@@ -70,7 +71,8 @@ void CudaExecution::timed_pass(std::span<double> seconds) {
       must(run_.module->record(run_.device, event(static_cast<std::size_t>(i)), &text), "recording an event", text);
       sizes[static_cast<std::size_t>(i)] = size_now(bound(i));
       queue(i, sizes[static_cast<std::size_t>(i)]);
-      if (i + 1 == kHeldInstances) release();
+      held_calls += calls_[static_cast<std::size_t>(i)].size() + 1;
+      if (held_calls >= kHeldCalls) release();
     }
     must(run_.module->record(run_.device, event(static_cast<std::size_t>(instance_count())), &text), "recording an event", text);
   } catch (...) {
@@ -96,7 +98,7 @@ double CudaExecution::timed_cold(int instance) {
   must(run_.module->hold_stream(run_.device, kHoldSeconds, &text), "holding the stream", text);
   must(run_.module->record(run_.device, first, &text), "recording an event", text);
   // A selection that reads its counts would wait behind the held stream for ever.
-  const bool reads = std::holds_alternative<Select>(*bound(instance).spec) || std::holds_alternative<ExpertSelect>(*bound(instance).spec);
+  const bool reads = std::holds_alternative<Select>(*bound(instance).spec);
   if (reads) run_.module->release_stream(run_.device, &text);
   queue(instance, size);
   must(run_.module->record(run_.device, last, &text), "recording an event", text);

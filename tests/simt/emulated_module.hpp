@@ -16,6 +16,7 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/embedding.cuh"
 #include "kernels/cuda/experts.cuh"
+#include "kernels/cuda/grouped.cuh"
 #include "kernels/cuda/loss.cuh"
 #include "kernels/cuda/module.hpp"
 #include "kernels/cuda/norm.cuh"
@@ -94,7 +95,7 @@ inline Module make() {
   m.architectures = "90";
   m.probe = [](DeviceInfo* info, Text*) {
     std::snprintf(info->name, sizeof info->name, "emulated device");
-    info->major = 9, info->multiprocessors = 4, info->memory_total = emulated().memory, info->driver = kNeededDriver;
+    info->major = 9, info->multiprocessors = 4, info->memory_total = emulated().memory, info->driver = kNeededDriver, info->l2_bytes = 64 << 10;
     return Status::kOk;
   };
   m.open = [](Device** device, Text*) {

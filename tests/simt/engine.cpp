@@ -233,12 +233,12 @@ void run_block() {
   }
 }
 
-void access(const void* p, std::size_t bytes, Access kind, const std::string& at) {
+void access(const void* p, std::size_t bytes, Access kind, const Site* at) {
   if (current == nullptr || !is_device_memory(p) || !block.error.empty()) return;
   const auto thread = static_cast<std::uint16_t>(current->index);
   const Accessor who{block.serial, block.launch_first, block.generation, thread, warps[thread / kLanes].syncs};
   const std::string wrong = shadow_access(who, p, bytes, kind);
-  if (!wrong.empty()) record(wrong + (at.empty() ? "" : " at " + at));
+  if (!wrong.empty()) record(wrong + (at ? " at " + text(*at) : ""));
 }
 
 }  // namespace
@@ -255,9 +255,9 @@ const Place& here() { return block.place; }
 
 void fail(const std::string& what, const Site& at) { throw Failure(what + " at " + text(at)); }
 
-void hook(const void* p, std::size_t bytes, bool write, const void*) { access(p, bytes, write ? Access::kWrite : Access::kRead, {}); }
-void note(const void* p, std::size_t bytes, bool write, const Site& at) { access(p, bytes, write ? Access::kWrite : Access::kRead, text(at)); }
-void note_atomic(const void* p, std::size_t bytes, const Site& at) { access(p, bytes, Access::kAtomic, text(at)); }
+void hook(const void* p, std::size_t bytes, bool write, const void*) { access(p, bytes, write ? Access::kWrite : Access::kRead, nullptr); }
+void note(const void* p, std::size_t bytes, bool write, const Site& at) { access(p, bytes, write ? Access::kWrite : Access::kRead, &at); }
+void note_atomic(const void* p, std::size_t bytes, const Site& at) { access(p, bytes, Access::kAtomic, &at); }
 void check_aligned(const void* p, const Site& at) {
   if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) fail("16-byte access to an address that is no multiple of 16", at);
 }
@@ -298,6 +298,7 @@ void warp_barrier(const Site& at) {
 void async_copy(void* to, const void* from, const Site& at) {
   check_aligned(to, at);
   if (from) check_aligned(from, at);
+  note(to, 16, true, at);  // it may land at once: whoever still reads what it overwrites races with it
   current->open.push_back({to, from, at});
 }
 void async_commit() {

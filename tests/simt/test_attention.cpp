@@ -210,6 +210,9 @@ TEST_CASE("attention on tensor cores equals the naive loops, forward and backwar
     check_attention<bf16>({{counted(19, 3, 1)}, {counted(90)}, 2, 1, 24, 16, mask, true}, K::kTensor, true);
   }
   check_attention<bf16>({{counted(37)}, {}, 1, 1, 128, 128, kMasks[0]}, K::kTensor, true);
+  check_attention<bf16>({{counted(9)}, {}, 4, 2, 16, 16, kMasks[0]}, K::kTensor, true);  // two heads per key head, two of those
+  // Whole blocks of 128 rows, where a tile of keys that all rows' ends cover still lies partly before the window of the last.
+  check_attention<bf16>({{counted(256)}, {}, 1, 1, 8, 8, {MaskKind::kCausal, 150, 0}}, K::kTensor, true);
   check_attention<bf16>({{counted(131), {}, counted(2)}, {}, 1, 1, 8, 8, kMasks[0]}, K::kTensor, true);
 }
 
@@ -228,12 +231,46 @@ TEST_CASE("attention over caches: one query per sequence and prompts in pieces, 
   check_attention<bf16>(pieces, K::kTensor, false);
 }
 
+TEST_CASE("key ranges of cached lists: positions with gaps, and lists of all tokens") {
+  // Two sequences with room for 8 keys; the new rows are the last two of the first list and the last one of the second.
+  const auto ranges = [](const Mask& mask, const Ints& counts, const Ints& positions, const Ints& kept, bool all_keys) {
+    DeviceBuffer<std::int32_t> n(counts), p(positions), k(kept.empty() ? Ints{0} : kept), offsets(Ints{0, 2, 3}), begin(3), end(3);
+    cuda::AttentionRangeArgs a;
+    a.mask = mask, a.queries = {2, 0, offsets.data()}, a.row_limit = 3, a.positions = p.data(), a.keys = {2, 8, nullptr}, a.counts = n.data();
+    a.kept = kept.empty() ? nullptr : k.data(), a.all_keys = all_keys, a.begin = begin.data(), a.end = end.data();
+    cuda::attention_ranges(a, nullptr);
+    return std::pair{begin.host(), end.host()};
+  };
+  using Pair = std::pair<Ints, Ints>;
+  const Ints kept = {0, 2, 3, 7, 9, -1, -1, -1, 1, 4, 6, -1, -1, -1, -1, -1}, at = {7, 9, 6};
+  // A window of 4: 7 sees 4..7, 9 sees 6..9, 6 sees 3..6. Chunks of 4: 7 sees 4..7, 9 sees 8.., 6 sees 4..6.
+  CHECK(ranges({MaskKind::kCausal, 4, 0}, {5, 3}, at, kept, false) == Pair{{3, 3, 1}, {4, 5, 3}});
+  CHECK(ranges({MaskKind::kCausal, 0, 4}, {5, 3}, at, kept, false) == Pair{{3, 4, 1}, {4, 5, 3}});
+  CHECK(ranges({MaskKind::kCausal, 0, 0}, {5, 3}, at, kept, false) == Pair{{0, 0, 0}, {4, 5, 3}});
+  CHECK(ranges({MaskKind::kFull, 0, 0}, {5, 3}, at, {}, false) == Pair{{0, 0, 0}, {5, 5, 3}});
+  // Every token kept its keys; tokens 1 and 4 of six, and 2 of three, ask.
+  CHECK(ranges({MaskKind::kCausal, 0, 0}, {6, 3}, {1, 4, 2}, {}, true) == Pair{{0, 0, 0}, {2, 5, 3}});
+  CHECK(ranges({MaskKind::kCausal, 2, 0}, {6, 3}, {1, 4, 2}, {}, true) == Pair{{0, 3, 1}, {2, 5, 3}});
+}
+
 TEST_CASE("matrix loads of attention meet no bank conflicts") {
   statistics() = {};
   check_attention<bf16>({{counted(65)}, {}, 1, 1, 64, 64, kMasks[0]}, cuda::AttentionKernel::kTensor, true);
   check_attention<bf16>({{counted(33)}, {}, 1, 1, 128, 128, kMasks[0]}, cuda::AttentionKernel::kTensor, true);
   CHECK(statistics().matrix_loads > 0);
   CHECK(statistics().matrix_conflicts == 0);
+}
+
+TEST_CASE("shared memory stays below what the smallest chip of the supported kinds gives a block") {
+  constexpr std::int64_t kSmallest = 99 << 10;  // sm_86 and sm_89; sm_80 gives 163 KiB, sm_90 and sm_100 227
+  for (const int dim : {8, 64, 72, 128}) {
+    cuda::AttentionArgs a;
+    a.heads = a.kv_heads = 1, a.qk_dim = a.v_dim = dim, a.row_limit = a.rows_per_sequence = a.keys_per_sequence = 200;
+    for (const cuda::LaunchShape& shape : {cuda::attention_tensor_launch(a), cuda::attention_dq_tensor_launch(a), cuda::attention_dkv_tensor_launch(a), cuda::attention_decode_launch(a)}) {
+      CHECK(shape.shared > 32 << 10);
+      CHECK(shape.shared <= kSmallest);
+    }
+  }
 }
 
 TEST_CASE("splits fill the multiprocessors and stop there") {

@@ -15,7 +15,8 @@ struct PlantArgs {
 
 // Reverses 64 values through shared memory. Defects: 1 no barrier before reading, 2 half of the threads skip the barrier by leaving,
 // 3 two different barriers, 4 a shared index past the end, 5 a global write past the end, 6 a misaligned 16-byte load,
-// 7 a copy that nobody waits for, 8 a warp collective in divergent flow, 9 no barrier before the memory is used again.
+// 7 a copy that nobody waits for, 8 a warp collective in divergent flow, 9 no barrier before the memory is used again,
+// 10 a copy that may land while others still read what it overwrites, though it is waited for only afterwards.
 FATHOM_KERNEL(64) reverse_kernel(PlantArgs a) {
   float* shared = dev::smem<float>();
   const int t = dev::tid();
@@ -27,10 +28,15 @@ FATHOM_KERNEL(64) reverse_kernel(PlantArgs a) {
     dev::block_sync();
   }
   if (a.defect == 6) (void)dev::load16(a.in + 1);
-  if (a.defect == 7) dev::cp_async16(shared + 4 * t, a.in, true), dev::cp_commit();
+  if (a.defect == 7) dev::cp_async16(shared + 64 + 4 * t, a.in, true), dev::cp_commit();
+  if (a.defect == 10 && t < 16) dev::cp_async16(shared + 4 * t, a.in, true), dev::cp_commit();
   float v = a.defect == 4 ? 0.0f : shared[63 - t];
   if (a.defect == 8 && t % 2 == 0) v += dev::shfl_xor(v, 2);
   if (a.defect != 9) dev::block_sync();
+  if (a.defect == 10) {
+    dev::cp_wait<0>();
+    dev::block_sync();
+  }
   shared[t] = v;
   dev::block_sync();
   a.out[t + (a.defect == 5 ? 1 : 0)] = shared[t];
@@ -38,7 +44,7 @@ FATHOM_KERNEL(64) reverse_kernel(PlantArgs a) {
 
 std::string run_plant(int defect, simt::Order order = simt::Order::kForward) {
   DeviceBuffer<float> in(std::vector<float>(64, 1.0f)), out(64);
-  const cuda::LaunchShape shape{1, 1, 1, 64, defect == 7 ? 1024 : 256};
+  const cuda::LaunchShape shape{1, 1, 1, 64, defect == 7 ? 256 + 1024 : 256};
   return failure_of([&] { simt::launch(reverse_kernel, shape, PlantArgs{in.data(), out.data(), defect}, nullptr); }, order);
 }
 
@@ -65,6 +71,7 @@ TEST_CASE("a missing barrier is a race, in the naive order too") {
   for (const auto& order : simt::kOrders) {
     CHECK(has(run_plant(1, order.order), "nobody wrote"));  // the first reader comes before the writer
     CHECK(has(run_plant(9, order.order), "race: "));
+    CHECK(has(run_plant(10, order.order), "race: "));
   }
 }
 

@@ -115,15 +115,18 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
     bool operator==(const Result&) const = default;
   };
   const auto got = in_all_orders([&] {
-    DeviceBuffer<float> bl(logits), bc(correction), cw(room), weights(room), bdw(values<float>(8, room)), ddw(room), dl(tokens * n_out);
-    DeviceBuffer<std::int32_t> chosen(room), permutation(room), offsets(static_cast<size_t>(s.experts + 1)), slots(room);
+    DeviceBuffer<float> bl(logits), bc(correction), cw(room), weights(room), bdw(values<float>(8, room)), ddw(room);
+    DeviceBuffer<T> dl(tokens * n_out);  // of the compute type, while logits are f32
+    DeviceBuffer<std::int32_t> chosen(room), permutation(room), offsets(static_cast<size_t>(s.experts + 1)), slots(room + 3 * picks), token_count(1, static_cast<std::int32_t>(s.tokens)), kept(static_cast<size_t>(s.experts + 1));
     DeviceBuffer<T> bx(x), be(expert_rows), bs(shared_rows), bg(gate), bdy(dy), out(rows * w), y(tokens * w), bdx(tokens * w), bdr(rows * w), bds(tokens * w), bdg(tokens);
     cuda::ExpertSelectArgs a;
-    a.tokens = s.tokens, a.experts = s.experts, a.noops = s.noops, a.picks = s.picks, a.sigmoid = s.sigmoid, a.capacity = s.capacity, a.room = static_cast<std::int64_t>(room);
+    // Room for more tokens than there are: the device knows how many.
+    a.tokens = s.tokens + 3, a.token_count = token_count.data(), a.kept_offsets = kept.data(), a.experts = s.experts, a.noops = s.noops, a.picks = s.picks, a.sigmoid = s.sigmoid, a.capacity = s.capacity, a.room = static_cast<std::int64_t>(room);
     a.logits = bl.data(), a.correction = s.correction ? bc.data() : nullptr, a.chosen = chosen.data(), a.chosen_weights = cw.data(), a.permutation = permutation.data();
-    a.weights = weights.data(), a.offsets = offsets.data(), a.slots = slots.data(), a.dweights = bdw.data(), a.dlogits = dl.data();
+    a.weights = weights.data(), a.offsets = offsets.data(), a.slots = slots.data(), a.dweights = bdw.data(), a.dlogits = dl.data(), a.dlogit_type = dtype_of<T>();
     cuda::expert_select(a, nullptr);
     cuda::expert_select_backward(a, nullptr);
+    CHECK(kept.host() == offsets.host());
     cuda::ExpertRowsArgs e;
     e.type = dtype_of<T>(), e.tokens = s.tokens, e.width = width, e.picks = s.picks, e.rows = {static_cast<std::int64_t>(room), offsets.data() + s.experts};
     e.permutation = permutation.data(), e.slots = slots.data();
@@ -139,16 +142,17 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
     if (gated) b.shared = bs.data(), b.shared_gate = bg.data(), b.dshared = bds.data(), b.dgate = bdg.data();
     cuda::expert_combine_backward(b, nullptr);
     Floats some_weights(weights.data(), weights.data() + rows), some_dw(ddw.data(), ddw.data() + rows);
-    return Result{permutation.host(), offsets.host(), slots.host(), {some_weights, dl.host(), narrow(out), narrow(bdx), narrow(y), narrow(bdr), some_dw, gated ? narrow(bds) : Floats{}, gated ? narrow(bdg) : Floats{}}};
+    return Result{permutation.host(), offsets.host(), slots.host(), {some_weights, narrow(dl), narrow(out), narrow(bdx), narrow(y), narrow(bdr), some_dw, gated ? narrow(bds) : Floats{}, gated ? narrow(bdg) : Floats{}}};
   });
   Ints permutation = r.permutation, slots;
   permutation.resize(room, -1);
   for (const Ints& own : r.slots) slots.insert(slots.end(), own.begin(), own.end());
   CHECK(got.permutation == permutation);
   CHECK(got.offsets == r.offsets);
+  slots.resize(room + 3 * picks, -1);
   CHECK(got.slots == slots);
   require_close(got.values[0], r.row_weights, 1e-5, "weights");
-  require_close(got.values[1], dlogits, 1e-5, "dlogits");
+  require_close(got.values[1], dlogits, tolerance<T>(), "dlogits");
   require_close(got.values[2], dispatched, 0, "dispatch");
   require_close(got.values[3], dx, tolerance<T>(), "gradient of dispatch");
   require_close(got.values[4], combined, tolerance<T>(), "combine");

@@ -25,14 +25,15 @@ Selected run_select(bool top, std::int64_t sequences, std::int64_t length, std::
   DeviceBuffer<float> s(scores);
   Ints positions(n);
   for (size_t i = 0; i < n; ++i) positions[i] = static_cast<std::int32_t>(3 * i + 7);
-  DeviceBuffer<std::int32_t> p(positions), indices(n), selected(n), counts(static_cast<size_t>(sequences)), offsets(static_cast<size_t>(sequences + 1)), inverse(n), rest(n), nan(1, 0);
+  DeviceBuffer<std::int32_t> p(positions), indices(n), selected(n), counts(static_cast<size_t>(sequences)), offsets(static_cast<size_t>(sequences + 1)), inverse(n), rest(n), nan(1, 0), rest_count(1, -7);
   cuda::SelectArgs a;
   a.sequences = sequences, a.length = length, a.k = k, a.threshold = threshold, a.top = top;
   a.scores = s.data(), a.positions = p.data(), a.indices = indices.data(), a.selected_positions = selected.data(), a.counts = counts.data();
-  a.offsets = offsets.data(), a.inverse = inverse.data(), a.rest = rest.data(), a.nan_row = nan.data();
+  a.offsets = offsets.data(), a.inverse = inverse.data(), a.rest = rest.data(), a.nan_row = nan.data(), a.rest_count = rest_count.data();
   cuda::select(a, nullptr);
   Selected out{indices.host(), selected.host(), counts.host(), offsets.host(), inverse.host(), rest.host(), nan[0]};
   const auto total = static_cast<size_t>(out.offsets.back());
+  CHECK(rest_count[0] == (top ? -7 : static_cast<std::int32_t>(n - total)));  // top-k: known without it
   out.indices.resize(total), out.positions.resize(total), out.rest.resize(n - total);
   return out;
 }

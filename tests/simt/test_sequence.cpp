@@ -143,6 +143,19 @@ TEST_CASE("a full list is reported and not overrun") {
   CHECK(cache.host() == std::vector<float>{1, 1, 0, 0, 0, 0, 0, 0});
 }
 
+TEST_CASE("positions are kept beside the appended rows of ragged lists") {
+  // Rows 5 and 8 go behind one key of the first list, nothing to the second, row 3 into the empty third; room for three each.
+  DeviceBuffer<float> source(std::vector<float>(6, 1.0f)), cache(std::vector<float>(18, 0.0f));
+  DeviceBuffer<std::int32_t> counts(Ints{1, 2, 0}), positions(Ints{5, 8, 3}), offsets(Ints{0, 2, 2, 3}), kept(Ints{0, -1, -1, 4, 6, -1, -1, -1, -1}), full(1, 0);
+  cuda::KvAppendArgs a;
+  a.rows = {3, 0, offsets.data()}, a.row_limit = 3, a.width = 2, a.stride = 2, a.room = 3;
+  a.source = source.data(), a.cache = cache.data(), a.counts = counts.data(), a.positions = positions.data(), a.kept = kept.data(), a.full = full.data();
+  cuda::kv_append(a, nullptr);
+  CHECK(kept.host() == Ints{0, 5, 8, 4, 6, -1, 3, -1, -1});
+  CHECK(counts.host() == Ints{3, 2, 1});
+  CHECK(full[0] == 0);
+}
+
 TEST_CASE("latent heads are copied together and taken apart again") {
   for (const bool absorbed : {false, true}) {
     for (const bool queries : {true, false}) {

@@ -2,17 +2,23 @@
 #include <cmath>
 
 #include "kernels/cuda_host/execution.hpp"
+#include "kernels/cuda_host/probe.hpp"
 #include "lib/error.hpp"
+#include "models/machine_ini.hpp"
 #include "tests/kernels/against_reference.hpp"
 #include "tests/simt/emulated_module.hpp"
 #include "tests/tiny_models.hpp"
+#include "tools/calibrate_gpu.hpp"
 
 using namespace fathom;
 using namespace fathom::testing;
 
 namespace {
 
-void compare_cuda(const Network& net, const Scenario& s, double op_tolerance, double list_tolerance) { compare_backend(EmulatedBackend(), net, s, op_tolerance, list_tolerance); }
+void compare_cuda(const Network& net, const Scenario& s, double op_tolerance, double list_tolerance) {
+  for (const Op& op : build(net, s).ops()) REQUIRE(cuda::supported(op.spec).ok);  // else nothing would be compared
+  compare_backend(EmulatedBackend(), net, s, op_tolerance, list_tolerance);
+}
 
 }  // namespace
 
@@ -60,6 +66,66 @@ TEST_CASE("the CUDA backend equals the reference on threshold and random routing
     t.window = 4;
     compare_cuda(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
   }
+}
+
+TEST_CASE("the CUDA backend equals the reference on windows and chunks over the ragged caches of routed blocks", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  t.window = GENERATE(0, 1, 3);
+  t.chunk = t.window == 0 ? 4 : 0;
+  CAPTURE(t.window, t.chunk);
+  compare_cuda(network(t), scenario(Phase::kDecode, 4, 11), 2e-5, 2e-4);
+  Scenario chunked = scenario(Phase::kPrefill, 3, 7);
+  chunked.past = 9;
+  chunked.routing = RoutingRule::kThreshold;
+  compare_cuda(network(t), chunked, 2e-5, 2e-4);
+}
+
+TEST_CASE("the CUDA backend equals the reference where every token keeps its keys", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  t.window = GENERATE(0, 3);
+  Network net = network(t);
+  for (BlockConfig& kind : net.kinds)
+    if (kind.route) kind.route->kv = KvPolicy::kAll;
+  compare_cuda(net, scenario(Phase::kDecode, 4, 11), 2e-5, 2e-4);
+  Scenario chunked = scenario(Phase::kPrefill, 3, 7);
+  chunked.past = 9;
+  chunked.routing = RoutingRule::kThreshold;
+  compare_cuda(net, chunked, 2e-5, 2e-4);
+}
+
+TEST_CASE("the CUDA backend equals the reference with adapters on the rows that are not chosen", "[cuda]") {
+  Tiny t;
+  t.every = 2;
+  t.capacity = Fraction{1, 2};
+  Network net = network(t);
+  for (BlockConfig& kind : net.kinds)
+    if (kind.route) kind.route->adapter = 6;
+  compare_cuda(net, scenario(Phase::kTrain, 2, 9), 2e-5, 5e-4);
+  compare_cuda(net, scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
+  Scenario s = scenario(Phase::kPrefill, 3, 11);
+  s.routing = RoutingRule::kThreshold;
+  compare_cuda(net, s, 2e-5, 2e-4);
+}
+
+TEST_CASE("the CUDA backend equals the reference on experts, also inside routed blocks", "[cuda]") {
+  Tiny t;
+  MoeConfig moe;
+  moe.experts = 4, moe.picks = 2, moe.width = 24;
+  if (GENERATE(false, true)) t.every = 2, t.capacity = Fraction{1, 2}, t.biases = true, moe.noops = 1, moe.noop_share = Fraction{1, 5};
+  Network net = network(t);
+  for (BlockConfig& kind : net.kinds) kind.mlp->moe = moe, kind.mlp->width = 0;
+  compare_cuda(net, scenario(Phase::kTrain, 2, 13), 2e-5, 5e-4);
+  compare_cuda(net, scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
+  Scenario s = scenario(Phase::kPrefill, 3, 11);
+  s.routing = RoutingRule::kThreshold;
+  compare_cuda(net, s, 2e-5, 2e-4);
+  s = scenario(Phase::kTrain, 2, 13);
+  s.dtype = s.grad_dtype = s.kv_dtype = DType::kBF16;
+  compare_cuda(net, s, 2e-2, 0);
 }
 
 TEST_CASE("the CUDA backend equals the reference in bf16", "[cuda]") {
@@ -132,7 +198,7 @@ TEST_CASE("graphs give the same bits as launches op by op, with row counts that 
     options.graph = mode;
     const auto execution = EmulatedBackend().bind(w, options);
     auto& cuda = dynamic_cast<CudaExecution&>(*execution);
-    cuda.calibrate_participation();
+    cuda.calibrate_participation(1, 12);
     cuda.vary_tokens(true);
     std::vector<float> seen;
     for (int pass = 0; pass < 6; ++pass) {
@@ -204,4 +270,87 @@ TEST_CASE("a score that is not a number is an input error that names its token",
     CHECK(error.kind() == ErrorKind::kInput);
     CHECK(error.message().find("router score of token") != std::string::npos);
   }
+}
+
+TEST_CASE("the probes of a GPU run every kernel within its buffers and give a machine file that can be read back", "[probe]") {
+  cuda::ProbePlan plan;
+  plan.stream_bytes = 512 << 10;
+  plan.ceilings = {32, 24};
+  plan.rows = {1, 5};
+  plan.layers = {{16, 8}, {24, 40}};
+  plan.heads = {{4, 2, 16}};
+  plan.lengths = {20};
+  plan.contexts = {40};
+  plan.vector_width = 64;
+  plan.candidates = {64};
+  plan.launches = 3;
+  plan.seconds = 0;
+  plan.most_calls = 1;
+  const std::int64_t before = emulated().allocated;
+  int told = 0;
+  const cuda::DeviceProbe probe = cuda::probe_gpu(emulated_device(), plan, [&](double share, const std::string&) {
+    ++told;
+    CHECK((share >= 0 && share <= 1));
+  });
+  CHECK(told > 10);
+  CHECK(emulated().allocated > before);
+  // One per size of the ceilings (f32 runs the last), four accesses of two levels, two launches, five vector ops, two top-ks, then the tables' rows.
+  CHECK(probe.points.size() == 3 + 8 + 2 + 5 + 2 + probe.rows.size());
+  REQUIRE(probe.rows.size() == 4 + 6);
+  CHECK(probe.skipped.empty());
+  for (const cuda::ProbePoint& point : probe.points) {
+    CAPTURE(point.name);
+    CHECK(point.seconds > 0);
+    CHECK(point.samples >= 3);
+  }
+  for (const gpu::TableRow& row : probe.rows) CHECK(row.time_us > 0);
+  const Machine& m = probe.machine;
+  CHECK(m.kind == MachineKind::kGpu);
+  CHECK(m.isa == "sm_90");
+  CHECK(m.peaks.size() == 2);
+  REQUIRE(m.levels.size() == 2);
+  CHECK(m.levels[0].name == "L2");
+  for (const MemoryLevel& level : m.levels)
+    for (const PerThreads& rate : level.rate) CHECK(rate.at(0).provenance == Provenance::kProbed);
+  CHECK(m.launch.count(0) == 1);
+  const GpuCalibration made = gpu_calibration(probe, 0, 11);
+  CHECK(made.model.empty());  // the emulated chip is none that can be fitted
+  const Machine again = parse_machine_ini(made.machine, "probed");
+  CHECK(write_machine_ini(again) == made.machine);
+}
+
+TEST_CASE("probes that do not fit are named, and a stop leaves what there is", "[probe]") {
+  cuda::ProbePlan plan;
+  plan.stream_bytes = 64 << 10;
+  plan.ceilings = {16};
+  plan.rows = {4096};
+  plan.layers = {{64, 64}};
+  plan.heads.clear();
+  plan.candidates.clear();
+  plan.vector_width = 64;
+  plan.launches = 2;
+  plan.seconds = 0;
+  plan.most_calls = 1;
+  const cuda::DeviceProbe probe = cuda::probe_gpu(emulated_device(), plan);
+  CHECK(probe.rows.empty());
+  REQUIRE(probe.skipped.size() == 1);
+  CHECK(probe.skipped[0].find("product 4096 x 64 x 64: needs") == 0);
+  CHECK(cuda::probe_gpu(emulated_device(), plan, nullptr, [] { return true; }).points.empty());
+}
+
+TEST_CASE("a call that fails under a held stream lets the stream go and says so", "[probe]") {
+  static Module failing = emulation::make();
+  static int releases = 0;
+  failing.kernels.router_score = [](Device*, const RouterScoreArgs*, Text* text) {
+    std::snprintf(text->text, sizeof text->text, "an illegal address");
+    return Status::kFailed;
+  };
+  failing.release_stream = [](Device*, Text*) { return ++releases, Status::kOk; };
+  cuda::ProbePlan plan;
+  plan.stream_bytes = 64 << 10;
+  plan.ceilings = {16};
+  plan.launches = 2;
+  plan.seconds = 0;
+  CHECK_THROWS_WITH(cuda::probe_gpu(std::make_shared<OpenDevice>(failing), plan), Catch::Matchers::Contains("an illegal address"));
+  CHECK(releases > 0);
 }
