@@ -1,0 +1,132 @@
+"""A training step and a decode step of gpt2-124m by fathom beside PyTorch eager on the same machine, alternating, medians and spread.
+
+    pytorch_step.py --fathom build/fathom --python PYTHON [--phase train,decode] [--dtype f32,bf16] [--threads 1,2] [--rounds 5] [--save FILE]
+
+PYTHON is an interpreter that has the package torch. Training: batch 1, 1024 tokens: forward, cross entropy, backward, gradient clipping, AdamW. PyTorch: the
+usual module (embedding, LayerNorm, Linear, scaled_dot_product_attention with is_causal, GELU by tanh, tied head), AdamW(fused=True), gradients set to none;
+bf16 twice: parameters in f32 under autocast, which like fathom keeps f32 master weights, and pure, parameters and moments in bf16. Decode: one token at
+a context of 512 from a preallocated cache of keys and values, greedy choice included, under inference_mode; bf16 parameters are bf16. PyTorch's best of its variants counts.
+Each round runs every contender once: fathom as a process of its own, PyTorch in a worker that stays alive and is warmed before.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+
+WORKER = r'''
+import sys, time, torch, torch.nn as nn, torch.nn.functional as F
+phase, kind, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+torch.set_num_threads(threads)
+torch.manual_seed(1)
+H, L, N, V, S, CONTEXT = 768, 12, 12, 50257, 1024, 512
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(H), nn.LayerNorm(H)
+        self.qkv, self.out = nn.Linear(H, 3 * H), nn.Linear(H, H)
+        self.up, self.down = nn.Linear(H, 4 * H), nn.Linear(4 * H, H)
+    def mlp(self, x):
+        return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, k, v = (t.view(b, s, N, H // N).transpose(1, 2) for t in self.qkv(self.n1(x)).split(H, dim=-1))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.mlp(x + self.out(a.transpose(1, 2).reshape(b, s, H)))
+    def step(self, x, keys, values, at):
+        q, k, v = (t.view(1, 1, N, H // N).transpose(1, 2) for t in self.qkv(self.n1(x)).split(H, dim=-1))
+        keys[:, :, at : at + 1], values[:, :, at : at + 1] = k, v
+        a = F.scaled_dot_product_attention(q, keys[:, :, : at + 1], values[:, :, : at + 1])
+        return self.mlp(x + self.out(a.transpose(1, 2).reshape(1, 1, H)))
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(V, H), nn.Embedding(S, H)
+        self.blocks, self.norm = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(H)
+        for p in self.parameters():
+            nn.init.normal_(p, std=0.02) if p.dim() > 1 else None
+    def forward(self, t):
+        x = self.tokens(t) + self.positions.weight[: t.shape[1]]
+        for block in self.blocks: x = block(x)
+        return F.linear(self.norm(x), self.tokens.weight)
+    def step(self, t, at, cache):
+        x = self.tokens(t) + self.positions.weight[at]
+        for block, (k, v) in zip(self.blocks, cache): x = block.step(x, k, v, at)
+        return F.linear(self.norm(x), self.tokens.weight).argmax(-1)
+
+dtype = torch.float32 if kind in ("f32", "autocast") else torch.bfloat16
+model = Model().to(dtype)
+if phase == "train":
+    tokens, targets = torch.randint(V, (1, S)), torch.randint(V, (1, S))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    def work():
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            loss = F.cross_entropy(model(tokens).view(-1, V), targets.view(-1))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+else:
+    cache = [tuple(torch.randn(1, N, CONTEXT, H // N, dtype=dtype) for _ in "kv") for _ in range(L)]
+    token = torch.zeros(1, 1, dtype=torch.long)
+    def work():
+        with torch.inference_mode():
+            return model.step(token, CONTEXT - 1, cache)
+work(); work()
+print("ready", torch.__version__, flush=True)
+for line in sys.stdin:
+    times = []
+    for _ in range(int(line)):
+        begin = time.perf_counter(); work(); times.append(time.perf_counter() - begin)
+    print(*times, flush=True)
+'''
+KINDS = {("train", "f32"): ["f32"], ("train", "bf16"): ["autocast", "pure"], ("decode", "f32"): ["f32"], ("decode", "bf16"): ["pure"]}
+STEPS = {"train": 1, "decode": 40}
+
+
+class Worker:
+    def __init__(self, python, phase, kind, threads):
+        self.process = subprocess.Popen([python, "-c", WORKER, phase, kind, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.version = self.process.stdout.readline().split()[1]
+
+    def times(self, steps):
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return [float(t) for t in self.process.stdout.readline().split()]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def fathom_command(fathom, phase, dtype, threads):
+    sizes = ["--seq", "1024"] if phase == "train" else ["--context", "512"]
+    return [fathom, "run", "gpt2-124m", "--phase", phase, "--batch", "1", *sizes, "--dtype", dtype, "--threads", str(threads), "--rounds", "3", "-o", "json"]
+
+
+def fathom_time(command):
+    out = subprocess.run(command, capture_output=True, text=True)
+    if out.returncode not in (0, 1):
+        raise SystemExit(out.stderr)
+    return json.loads(out.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fathom", required=True)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--phase", default="train,decode")
+    parser.add_argument("--dtype", default="f32,bf16")
+    parser.add_argument("--threads", default="2")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--save")
+    options = parser.parse_args()
+    print(json.dumps(fathom_time(fathom_command(options.fathom, "decode", "f32", 2)))[:4000])
+
+
+if __name__ == "__main__":
+    main()
