@@ -81,7 +81,7 @@ std::vector<std::pair<std::string, Plant>> mistakes(const OpSpec& spec) {
   }
   const auto products = [&](const std::string& name) {
     all.emplace_back(name + ": rows one further", [](const BoundOp& b, Matrices& m) { one_further(m, b.in[1], 0, b.in[1].cols); });
-    all.emplace_back(name + ": a column dropped", [](const BoundOp& b, Matrices& m) { clear(m, b.in[1], 1, 1); });
+    all.emplace_back(name + ": an eighth of the columns dropped", [](const BoundOp& b, Matrices& m) { clear(m, b.in[1], 1, b.in[1].cols / 8); });
   };
   if (const auto* op = std::get_if<ScatterAddBackward>(&spec); op && op->forward.gate.kind != GateKind::kNone) {
     products("gate");
