@@ -1,6 +1,6 @@
 """A training step and a decode step of gpt2-124m by fathom beside PyTorch eager on the same machine, alternating, medians and spread.
 
-    pytorch_step.py --fathom build/fathom --python PYTHON [--phase train,decode] [--dtype f32,bf16] [--threads 1,2] [--rounds 5] [--save FILE]
+    pytorch_step.py --fathom build/fathom --python PYTHON --data FILE.json [--phase train,decode] [--dtype f32,bf16] [--threads 1,2] [--rounds 3] [--report FILE.md]
 
 PYTHON is an interpreter that has the package torch. Training: batch 1, 1024 tokens: forward, cross entropy, backward, gradient clipping, AdamW. PyTorch: the
 usual module (embedding, LayerNorm, Linear, scaled_dot_product_attention with is_causal, GELU by tanh, tied head), AdamW(fused=True), gradients set to none;
@@ -86,6 +86,7 @@ for line in sys.stdin:
 '''
 KINDS = {("train", "f32"): ["f32"], ("train", "bf16"): ["autocast", "pure"], ("decode", "f32"): ["f32"], ("decode", "bf16"): ["pure"]}
 STEPS = {"train": 1, "decode": 40}
+FATHOM_ROUNDS = {"train": 1, "decode": 10}
 
 
 class Worker:
@@ -104,28 +105,80 @@ class Worker:
 
 
 def fathom_command(fathom, phase, dtype, threads):
-    sizes = ["--seq", "1024"] if phase == "train" else ["--context", "512"]
-    return [fathom, "run", "gpt2-124m", "--phase", phase, "--batch", "1", *sizes, "--dtype", dtype, "--threads", str(threads), "--rounds", "3", "-o", "json"]
+    sizes = ["--batch", "1", "--seq", "1024"] if phase == "train" else ["--batch", "1", "--context", "512"]
+    return [fathom, "run", "gpt2-124m", "--phase", phase, *sizes, "--dtype", dtype, "--threads", str(threads), "--rounds", str(FATHOM_ROUNDS[phase]), "-o", "json"]
 
 
-def fathom_time(command):
+def fathom_step(command):
     out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode not in (0, 1):
         raise SystemExit(out.stderr)
-    return json.loads(out.stdout)
+    return json.loads(out.stdout)["totals"]["measured_s"]
+
+
+def measure(options, data):
+    commands = data.setdefault("commands", {})
+    for phase in options.phase.split(","):
+        for dtype in options.dtype.split(","):
+            for threads in map(int, options.threads.split(",")):
+                workers = {kind: Worker(options.python, phase, kind, threads) for kind in KINDS[phase, dtype]}
+                key = f"{phase} {dtype} {threads}"
+                samples = data.setdefault("samples", {}).setdefault(key, {})
+                command = fathom_command(options.fathom, phase, dtype, threads)
+                commands[key] = " ".join(["fathom", *command[1:]])
+                for _ in range(options.rounds):
+                    for kind, worker in workers.items():
+                        samples.setdefault(f"PyTorch {kind}", []).append(statistics.median(worker.times(STEPS[phase])))
+                        data["torch"] = worker.version
+                    samples.setdefault("fathom", []).append(fathom_step(command))
+                for worker in workers.values():
+                    worker.close()
+
+
+def report(data):
+    lines = ["# A step of gpt2-124m by fathom and by PyTorch", "",
+             f"Written by `tests/bench/pytorch_step.py` (its first lines say what each contender does); PyTorch {data['torch']} eager. {data['machine']}.",
+             "Contenders alternate; medians of the rounds, from the lowest to the highest in brackets. Ratio: PyTorch's faster variant over fathom.", "",
+             "| phase | dtype | threads | fathom | " + " | ".join(["PyTorch", "PyTorch, pure bf16"]) + " | ratio | rounds |", "|---|---|---|---|---|---|---|---|"]
+    for key, samples in data["samples"].items():
+        phase, dtype, threads = key.split()
+        unit, scale = ("s", 1) if phase == "train" else ("ms", 1e3)
+        cell = lambda v: f"{statistics.median(v) * scale:.3g} {unit} ({min(v) * scale:.3g} .. {max(v) * scale:.3g})" if v else "-"
+        pure, main = samples.get("PyTorch pure"), samples.get("PyTorch f32") or samples.get("PyTorch autocast")
+        best = min(statistics.median(v) for k, v in samples.items() if k != "fathom")
+        lines.append(f"| {phase} | {dtype} | {threads} | {cell(samples['fathom'])} | {cell(main)} | {cell(pure)} | {best / statistics.median(samples['fathom']):.2f} | {len(samples['fathom'])} |")
+    lines += ["", "Commands of fathom:", ""] + [f"    {command}" for command in data["commands"].values()]
+    return "\n".join(lines) + "\n"
+
+
+def machine():
+    names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags"))
+    return f"{names[0]}, {len(names)} cores, " + ("AMX" if "amx_bf16" in flags else "AVX-512 with bf16, no AMX" if "avx512_bf16" in flags else "no bf16 instructions")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fathom", required=True)
-    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--fathom", default="build/fathom")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with torch")
     parser.add_argument("--phase", default="train,decode")
     parser.add_argument("--dtype", default="f32,bf16")
     parser.add_argument("--threads", default="2")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--save")
+    parser.add_argument("--rounds", type=int, default=3, help="0: only write the report")
+    parser.add_argument("--data", required=True, help="JSON file that gathers the samples of all calls")
+    parser.add_argument("--report", help="Markdown file written from it")
     options = parser.parse_args()
-    print(json.dumps(fathom_time(fathom_command(options.fathom, "decode", "f32", 2)))[:4000])
+    try:
+        data = json.load(open(options.data))
+    except FileNotFoundError:
+        data = {}
+    data["machine"] = machine()
+    measure(options, data)
+    json.dump(data, open(options.data, "w"), indent=1)
+    for key, samples in data["samples"].items():
+        print(key, {k: round(statistics.median(v), 4) for k, v in samples.items()})
+    if options.report:
+        open(options.report, "w").write(report(data))
 
 
 if __name__ == "__main__":
