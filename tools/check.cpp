@@ -130,7 +130,7 @@ class Checker {
     for (const auto* views : {&bound.in, &bound.out})
       for (const OperandView& view : *views)
         if (list.tensors()[static_cast<size_t>(view.at.tensor)].role != Role::kWeight && copied.insert(view.at).second) got_->write(view.at, want_->read(view.at));
-    const double scale = checked ? cancelling_scale(*want_, bound) : 0;
+    const auto held = checked ? held_columns(*want_, bound) : std::vector<std::vector<HeldColumns>>{};
     want_->run_instance(i);
     got_->run_instance(i);
     if (!checked) return;
@@ -150,7 +150,7 @@ class Checker {
       std::vector<float> a = got_->read(view.at), b = want_->read(view.at);
       b.resize(static_cast<size_t>(std::min(view.rows, live_rows(spec, o, view, executed)) * view.cols));
       a.resize(b.size());
-      worst = std::max(worst, relative_difference(a, b, scale));
+      worst = std::max(worst, relative_difference(a, b, view.cols, held[o]));
     }
     result.worst = std::max(result.worst, worst);
     if (options_.keep_cases) keep(each, spec, dtype, worst);
@@ -214,15 +214,6 @@ std::int64_t live_rows(const OpSpec& spec, size_t o, const OperandView& view, co
                      std::holds_alternative<ExpertDispatchBackward>(spec) || (std::holds_alternative<ScatterAddBackward>(spec) && o > 0) ||
                      (gemm && gemm->role == GemmRole::kWeightGradient);
   return rows.routed() && !whole && view.rows == rows.count ? executed.rows : view.rows;
-}
-
-double cancelling_scale(const ProgramExecution& run, const BoundOp& bound) {
-  const auto top = [&](size_t i) { return top_of(run.read(bound.in[i].at)); };
-  if (const auto* op = std::get_if<RmsNormBackward>(bound.spec)) return op->forward.gains > 0 ? top(2) * top(3) : top(1) * top(2);
-  if (const auto* op = std::get_if<LayerNormBackward>(bound.spec)) return op->forward.gain ? top(2) * top(3) : top(1) * top(2);
-  if (std::holds_alternative<AttentionBackward>(*bound.spec)) return top(4) * top(0);
-  if (std::holds_alternative<ScatterAddBackward>(*bound.spec) || std::holds_alternative<ExpertCombineBackward>(*bound.spec)) return top(0) * top(1);
-  return 0;
 }
 
 CheckReport check_backend(const Backend& backend, const CheckOptions& options, const std::vector<CheckCase>& cases) {

@@ -73,8 +73,16 @@ double check_tolerance(DType dtype);
 double relative_difference(const std::vector<float>& got, const std::vector<float>& want, double scale);
 // Rows of output `o` that mean something: a routed or assigned op leaves those behind its executed rows alone.
 std::int64_t live_rows(const OpSpec& spec, size_t o, const OperandView& view, const Executed& executed);
-// Results that are differences of larger terms (scalar products of gradients, and what softmax and norms take off) are held to the size of
-// these terms: the product of the largest magnitudes of the factors. 0 for other kinds.
-double cancelling_scale(const ProgramExecution& run, const BoundOp& bound);
+// Columns of an output that are compared by a measure of their own: the largest difference over the larger of `scale` and the largest magnitude.
+struct HeldColumns {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  double scale = 0;
+};
+// The columns of every output of an op, to be asked before it runs (it may overwrite its operands). Results that are differences of larger terms
+// (scalar products of gradients, and what softmax and norms take off) have the size of these terms as their scale, the rest 0; the gradients of
+// queries, keys and values are apart, so that none hides behind a larger one.
+std::vector<std::vector<HeldColumns>> held_columns(const ProgramExecution& run, const BoundOp& bound);
+double relative_difference(const std::vector<float>& got, const std::vector<float>& want, std::int64_t cols, const std::vector<HeldColumns>& held);
 
 }  // namespace fathom

@@ -223,6 +223,13 @@ Isa isa() {
   return std::min(cpu_info().isa, isa_cap.load(std::memory_order_relaxed));
 }
 
+bool bf16_products(Isa level) {
+  if (level == Isa::kAmx) return true;
+  const CpuInfo& info = cpu_info();
+  const bool capped = isa_cap.load(std::memory_order_relaxed) <= Isa::kAvx512;  // the library's own cap knows no AVX-512 with bf16
+  return level == Isa::kAvx512 && info.isa == Isa::kAvx512 && !capped && info.avx512_bf16 && info.vendor == "AuthenticAMD";
+}
+
 void cap_isa(Isa level) {
 #if FATHOM_CPU && defined(__x86_64__)
   dnnl::cpu_isa limit = dnnl::cpu_isa::all;

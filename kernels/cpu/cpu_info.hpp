@@ -45,6 +45,10 @@ const CpuInfo& cpu_info();
 // The level to dispatch on: the lower of the detected one and the cap.
 Isa isa();
 
+// Matrix products of bf16 are worth doing in bf16 at this level: by AMX, or by vdpbf16ps where it runs at twice the rate of f32 multiply-adds (AMD from
+// Zen 4 on; Intel's without AMX takes twice as long as f32). Elsewhere bf16 operands are computed in f32. False for a level that is only a cap.
+bool bf16_products(Isa level);
+
 // Limits isa() and oneDNN's own dispatch to `level`, so that tests reach every path on one machine. oneDNN reads its
 // limit once: call this before the first primitive is created. Throws an internal Error when that moment has passed.
 void cap_isa(Isa level);

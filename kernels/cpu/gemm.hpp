@@ -55,7 +55,7 @@ struct GemmChoice {
   GemmPath path = GemmPath::kMatmul;
   std::int64_t padded_rows = 0;      // rows executed, >= m
   std::vector<std::int64_t> panels;  // rows per call; sums to padded_rows
-  bool convert = false;              // bf16 computed in f32, because this CPU has no AMX
+  bool convert = false;              // bf16 computed in f32, because this CPU has no fast bf16 products
 };
 GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa isa);
 

@@ -283,8 +283,75 @@ inline vf reciprocal(vf x) {
 #endif
 }
 
-// The exponent is bounded so that the reciprocal's operand stays finite; sigma(-87) is 1e-38 already.
-inline vf sigmoid(vf x) { return reciprocal(splat(1.0f) + exp(min(splat(87.0f), -x))); }
+// Four vectors that go through a function step by step together: a chain such as exp has some twenty dependent operations, and one vector after the other
+// fills the scheduler with operations that wait (GELU in bf16, 2048 x 2048 on a core of family 26: 1036 us alone, 846 in fours).
+constexpr int kTogether = 4;
+struct Four {};
+struct vw {
+  vf v[kTogether];
+  vw() = default;
+  vw(vf x) { for (vf& each : v) each = x; }  // NOLINT: constants are given as vectors
+};
+template <class F>
+inline vw each(F&& f) {
+  vw y;
+  for (int j = 0; j < kTogether; ++j) y.v[j] = f(j);
+  return y;
+}
+inline vw operator+(const vw& a, const vw& b) { return each([&](int j) { return a.v[j] + b.v[j]; }); }
+inline vw operator-(const vw& a, const vw& b) { return each([&](int j) { return a.v[j] - b.v[j]; }); }
+inline vw operator*(const vw& a, const vw& b) { return each([&](int j) { return a.v[j] * b.v[j]; }); }
+inline vw operator-(const vw& a) { return each([&](int j) { return -a.v[j]; }); }
+inline vw fma(const vw& a, const vw& b, const vw& c) { return each([&](int j) { return fma(a.v[j], b.v[j], c.v[j]); }); }
+inline vw max(const vw& a, const vw& b) { return each([&](int j) { return max(a.v[j], b.v[j]); }); }
+inline vw min(const vw& a, const vw& b) { return each([&](int j) { return min(a.v[j], b.v[j]); }); }
+inline vw exp(vw x) {
+#if defined(FATHOM_SIMD_512)
+  x = min(splat(89.0f), max(splat(-104.0f), x));
+  const vf magic = splat(12582912.0f);
+  const vw n = fma(x, splat(1.44269502f), magic) - vw(magic);
+  vw f = fma(x, splat(1.44269502f), -n);
+  f = fma(x, splat(1.92596299e-8f), f);
+  vw q = splat(kExp2Poly[4]);
+  for (int i = 3; i >= 0; --i) q = fma(q, f, splat(kExp2Poly[i]));
+  const vw p = fma(q, f, splat(1.0f));
+  return each([&](int j) { return (vf)_mm512_scalef_ps(p.v[j], n.v[j]); });
+#else
+  return each([&](int j) { return exp(x.v[j]); });
+#endif
+}
+inline vw reciprocal(const vw& x) {
+#if defined(FATHOM_SIMD_512)
+  const vw r = each([&](int j) { return (vf)_mm512_rcp14_ps(x.v[j]); });
+  return fma(fma(-x, r, splat(1.0f)), r, r);
+#else
+  return each([&](int j) { return reciprocal(x.v[j]); });
+#endif
+}
+template <class T>
+inline vw load(const T* p, Four) { return each([&](int j) { return load(p + j * kLanes, Full{}); }); }
+template <class T>
+inline void store(T* p, const vw& x, Four) {
+  for (int j = 0; j < kTogether; ++j) store(p + j * kLanes, x.v[j], Full{});
+}
+// sweep, by fours as long as there are four.
+template <class F>
+inline void sweep_fours(std::int64_t n, F&& f) {
+  std::int64_t i = 0;
+  for (; i + kTogether * kLanes <= n; i += kTogether * kLanes) f(i, Four{});
+  for (; i + kLanes <= n; i += kLanes) f(i, Full{});
+  if (i < n) f(i, Tail{static_cast<int>(n - i)});
+}
+
+// |x|, and a where x < 0, else b.
+inline vf magnitude(vf x) { return as_float(as_bits(x) & 0x7fffffffu); }
+inline vw magnitude(const vw& x) { return each([&](int j) { return magnitude(x.v[j]); }); }
+inline vf where_negative(vf x, vf a, vf b) { return x < vf{} ? a : b; }
+inline vw where_negative(const vw& x, const vw& a, const vw& b) { return each([&](int j) { return where_negative(x.v[j], a.v[j], b.v[j]); }); }
+
+// The exponent is bounded so that the reciprocal's operand stays finite; sigma(-87) is 1e-38 already. V: vf or vw.
+template <class V>
+inline V sigmoid(const V& x) { return reciprocal(V(splat(1.0f)) + exp(min(V(splat(87.0f)), -x))); }
 
 }  // namespace
 }  // namespace fathom::cpu

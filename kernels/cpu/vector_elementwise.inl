@@ -2,56 +2,62 @@
 
 // Standard normal distribution function through erfc's Chebyshev fit (relative error below 1.2e-7 before f32 rounding;
 // Press et al., Numerical Recipes, section 6.2), so that the negative tail keeps relative accuracy.
-inline vf normal_cdf(vf x) {
-  const vf z = as_float(as_bits(x) & 0x7fffffffu) * splat(0.70710678f);
-  const vf t = reciprocal(fma(z, splat(0.5f), splat(1.0f)));
+template <class V>
+inline V normal_cdf(const V& x) {
+  const V z = magnitude(x) * V(splat(0.70710678f));
+  const V t = reciprocal(fma(z, V(splat(0.5f)), V(splat(1.0f))));
   constexpr float c[10] = {-1.26551223f, 1.00002368f,  0.37409196f, 0.09678418f,  -0.18628806f,
                            0.27886807f,  -1.13520398f, 1.48851587f, -0.82215223f, 0.17087277f};
-  vf p = splat(c[9]);
-  for (int i = 8; i >= 0; --i) p = fma(p, t, splat(c[i]));
-  const vf tail = splat(0.5f) * t * exp(fma(-z, z, p));
-  return x < vf{} ? tail : splat(1.0f) - tail;
+  V p = splat(c[9]);
+  for (int i = 8; i >= 0; --i) p = fma(p, t, V(splat(c[i])));
+  const V tail = V(splat(0.5f)) * t * exp(fma(-z, z, p));
+  return where_negative(x, tail, V(splat(1.0f)) - tail);
 }
 
+// V: one vector (vf) or four together (vw).
 template <ActivationKind kind>
 struct ActivationOf {
-  static vf value(vf x) {
+  template <class V>
+  static V value(const V& x) {
+    const V zero = vf{};
     if constexpr (kind == ActivationKind::kGeluTanh) {
       // 0.5 x (1 + tanh u) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)
-      const vf u2 = x * fma(x * x, splat(0.07135481283f), splat(1.5957691216f));
+      const V u2 = x * fma(x * x, V(splat(0.07135481283f)), V(splat(1.5957691216f)));
       return x * sigmoid(u2);
     } else if constexpr (kind == ActivationKind::kGeluErf) {
       return x * normal_cdf(x);
     } else if constexpr (kind == ActivationKind::kSilu) {
       return x * sigmoid(x);
     } else if constexpr (kind == ActivationKind::kRelu) {
-      return x > vf{} ? x : vf{};
+      return max(x, zero);
     } else {
-      const vf r = x > vf{} ? x : vf{};
+      const V r = max(x, zero);
       return r * r;
     }
   }
   // Value and derivative together: they share the exponential.
-  static void both(vf x, vf& y, vf& d) {
+  template <class V>
+  static void both(const V& x, V& y, V& d) {
+    const V zero = vf{}, one = splat(1.0f);
     if constexpr (kind == ActivationKind::kGeluTanh) {
-      const vf square = x * x;
-      const vf s = sigmoid(x * fma(square, splat(0.07135481283f), splat(1.5957691216f)));
-      const vf slope = fma(square, splat(3 * 0.07135481283f), splat(1.5957691216f));
+      const V square = x * x;
+      const V s = sigmoid(x * fma(square, V(splat(0.07135481283f)), V(splat(1.5957691216f))));
+      const V slope = fma(square, V(splat(3 * 0.07135481283f)), V(splat(1.5957691216f)));
       y = x * s;
-      d = fma(y * (splat(1.0f) - s), slope, s);
+      d = fma(y * (one - s), slope, s);
     } else if constexpr (kind == ActivationKind::kGeluErf) {
-      const vf p = normal_cdf(x);
+      const V p = normal_cdf(x);
       y = x * p;
-      d = fma(x * splat(0.3989422804f), exp(x * x * splat(-0.5f)), p);
+      d = fma(x * V(splat(0.3989422804f)), exp(x * x * V(splat(-0.5f))), p);
     } else if constexpr (kind == ActivationKind::kSilu) {
-      const vf s = sigmoid(x);
+      const V s = sigmoid(x);
       y = x * s;
-      d = fma(y, splat(1.0f) - s, s);
+      d = fma(y, one - s, s);
     } else if constexpr (kind == ActivationKind::kRelu) {
-      y = x > vf{} ? x : vf{};
-      d = x > vf{} ? splat(1.0f) : vf{};
+      y = max(x, zero);
+      d = where_negative(zero - x, one, zero);
     } else {
-      const vf r = x > vf{} ? x : vf{};
+      const V r = max(x, zero);
       y = r * r;
       d = r + r;
     }
@@ -65,9 +71,9 @@ void activation(const ActivationArgs& a, std::int64_t begin, std::int64_t end) {
     T* y = static_cast<T*>(a.y) + row * a.y_stride;
     if (a.up) {
       const T* up = static_cast<const T*>(a.up) + row * a.up_stride;
-      sweep(a.columns, [&](std::int64_t i, auto n) { store(y + i, ActivationOf<kind>::value(load(gate + i, n)) * load(up + i, n), n); });
+      sweep_fours(a.columns, [&](std::int64_t i, auto n) { store(y + i, ActivationOf<kind>::value(load(gate + i, n)) * load(up + i, n), n); });
     } else {
-      sweep(a.columns, [&](std::int64_t i, auto n) { store(y + i, ActivationOf<kind>::value(load(gate + i, n)), n); });
+      sweep_fours(a.columns, [&](std::int64_t i, auto n) { store(y + i, ActivationOf<kind>::value(load(gate + i, n)), n); });
     }
   }
 }
@@ -81,18 +87,20 @@ void activation_grad(const ActivationGradArgs& a, std::int64_t begin, std::int64
     if (a.up) {
       const T* up = static_cast<const T*>(a.up) + row * a.up_stride;
       T* dup = static_cast<T*>(a.dup) + row * a.dup_stride;
-      sweep(a.columns, [&](std::int64_t i, auto n) {
-        vf y, d;
-        ActivationOf<kind>::both(load(gate + i, n), y, d);
-        const vf g = load(dy + i, n);
-        const vf u = load(up + i, n);
+      sweep_fours(a.columns, [&](std::int64_t i, auto n) {
+        auto x = load(gate + i, n);
+        decltype(x) y, d;
+        ActivationOf<kind>::both(x, y, d);
+        const auto g = load(dy + i, n);
+        const auto u = load(up + i, n);
         store(dup + i, g * y, n);
         store(dgate + i, g * u * d, n);
       });
     } else {
-      sweep(a.columns, [&](std::int64_t i, auto n) {
-        vf y, d;
-        ActivationOf<kind>::both(load(gate + i, n), y, d);
+      sweep_fours(a.columns, [&](std::int64_t i, auto n) {
+        auto x = load(gate + i, n);
+        decltype(x) y, d;
+        ActivationOf<kind>::both(x, y, d);
         store(dgate + i, load(dy + i, n) * d, n);
       });
     }

@@ -25,15 +25,18 @@ Isa level_of(VectorIsa isa) {
     case VectorIsa::kBaseline: return Isa::kBase;
     case VectorIsa::kAvx2: return Isa::kAvx2;
     case VectorIsa::kAvx512: return Isa::kAvx512;
-    case VectorIsa::kAvx512Bf16: return Isa::kAmx;
+    case VectorIsa::kAvx512Bf16: return Isa::kAvx512;
   }
   return Isa::kBase;
 }
 
+// Conversion to bf16 by one instruction exists on CPUs without AMX too.
+bool has_instructions(VectorIsa isa) { return isa != VectorIsa::kAvx512Bf16 || cpu_info().avx512_bf16; }
+
 // The fastest twin at or below the level that dispatch is capped to.
 VectorIsa fastest() {
   for (VectorIsa candidate : {VectorIsa::kAvx512Bf16, VectorIsa::kAvx512, VectorIsa::kAvx2}) {
-    if (table_of(candidate) != nullptr && level_of(candidate) <= isa()) return candidate;
+    if (table_of(candidate) != nullptr && level_of(candidate) <= isa() && has_instructions(candidate)) return candidate;
   }
   return VectorIsa::kBaseline;
 }
@@ -53,7 +56,7 @@ std::string_view vector_isa_name(VectorIsa isa) {
   return "?";
 }
 
-bool vector_isa_supported(VectorIsa isa) { return table_of(isa) != nullptr && level_of(isa) <= cpu_info().isa; }
+bool vector_isa_supported(VectorIsa isa) { return table_of(isa) != nullptr && level_of(isa) <= cpu_info().isa && has_instructions(isa); }
 
 std::vector<VectorIsa> supported_vector_isas() {
   std::vector<VectorIsa> result;

@@ -205,7 +205,7 @@ TEST_CASE("the work is counted on real rows and stated on executed ones") {
   CHECK(tight.executed_flops() == 1024000);
 }
 
-TEST_CASE("a dense bf16 product runs on AMX where there is AMX, and in f32 where not") {
+TEST_CASE("a dense bf16 product runs on AMX or fast bf16 instructions where there are any, and in f32 where not") {
   GemmOptions o;
   o.dtype = o.out = DType::kBF16;
   for (const bool packed : {false, true}) {
@@ -215,6 +215,8 @@ TEST_CASE("a dense bf16 product runs on AMX where there is AMX, and in f32 where
       INFO(plan.impl());
       if (isa() == Isa::kAmx) {
         CHECK(plan.impl() == "brg:avx512_core_amx_bf16");
+      } else if (bf16_products(isa())) {
+        CHECK(plan.impl() == "brg:avx512_core_bf16");
       } else {
         CHECK(plan.impl().find("f32 instead of bf16: no AMX") != std::string::npos);
       }
@@ -264,7 +266,8 @@ TEST_CASE("the choice of path follows the measured rules") {
   CHECK(choose_gemm({5, 768, 768}, o, Isa::kAmx).padded_rows == 16);
   o.pad_rows = false;
   CHECK(choose_gemm({513, 768, 768}, o, Isa::kAmx).panels == std::vector<std::int64_t>{512, 1});
-  CHECK(choose_gemm({513, 768, 768}, o, Isa::kAvx512).convert);
+  CHECK(choose_gemm({513, 768, 768}, o, Isa::kAvx512).convert != bf16_products(Isa::kAvx512));
+  CHECK(choose_gemm({513, 768, 768}, o, Isa::kAvx2).convert);
   CHECK(gemm_prefers_packed({256, 768, 768}, DType::kBF16, Isa::kAmx));
   CHECK(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx512));
   CHECK_FALSE(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx2));
@@ -315,7 +318,7 @@ TEST_CASE("products under the cap of FATHOM_TEST_ISA", "[.][gemm-capped]") {
         o.threads = bits & 32 ? 2 : 1;
         const GemmPlan plan(shape, o);
         CHECK(plan.impl().find("amx") == std::string::npos);
-        CHECK((type == DType::kF32 || plan.impl().find("f32 instead of bf16: no AMX") != std::string::npos));
+        CHECK((type == DType::kF32 || bf16_products(isa()) || plan.impl().find("f32 instead of bf16: no AMX") != std::string::npos));
         check_plan(plan, ++seed);
       }
     }

@@ -1,4 +1,5 @@
-// A workload bound to the reference in f64 and seen by parameter name, for comparisons with independent implementations.
+// A workload bound to a backend (the reference in f64 if not said otherwise) and seen by parameter name, for comparisons with independent
+// implementations.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -24,12 +25,15 @@ inline ParameterKey parameter_key(const Tensor& tensor, int copy) {
   return {tensor.name.substr(tensor.name.find('/') + 1), copy};
 }
 
-// A workload on the reference in f64, seen by parameter name.
+// A workload seen by parameter name.
 class BoundModel {
  public:
   BoundModel(const Network& net, const Scenario& s, BindOptions options, reference::Precision precision = reference::Precision::kWide)
-      : workload(build(net, s)) {
-    exec = reference::ReferenceBackend(precision).bind_reference(workload, options);
+      : BoundModel(net, s, options, reference::ReferenceBackend(precision)) {}
+  BoundModel(const Network& net, const Scenario& s, BindOptions options, const Backend& backend) : workload(build(net, s)) {
+    bound_ = backend.bind(workload, options);
+    exec = &dynamic_cast<ProgramExecution&>(*bound_);
+    wide_ = dynamic_cast<reference::ReferenceExecution*>(exec);
     for (int i = 0; i < exec->instance_count(); ++i)
       for (const auto* views : {&exec->bound(i).in, &exec->bound(i).out})
         for (const OperandView& view : *views) {
@@ -39,15 +43,24 @@ class BoundModel {
         }
   }
 
+  std::vector<double> read(const TensorInstance& at) const {
+    if (wide_) return wide_->read_wide(at);
+    const std::vector<float> values = exec->read(at);
+    return {values.begin(), values.end()};
+  }
+  void write(const TensorInstance& at, const std::vector<double>& values) {
+    if (wide_) return wide_->write_wide(at, values);
+    exec->write(at, std::vector<float>(values.begin(), values.end()));
+  }
   std::map<ParameterKey, std::vector<double>> parameters() const {
     std::map<ParameterKey, std::vector<double>> p;
-    for (const auto& [key, at] : weights) p[key] = exec->read_wide(at);
+    for (const auto& [key, at] : weights) p[key] = read(at);
     return p;
   }
-  std::vector<double> gradient(const ParameterKey& key) const { return exec->read_wide(tensors.at({key.first + ".grad", key.second})); }
+  std::vector<double> gradient(const ParameterKey& key) const { return read(tensors.at({key.first + ".grad", key.second})); }
   std::vector<int> input(const std::string& name) const {
     std::vector<int> values;
-    for (const double v : exec->read_wide(tensors.at({name, -1}))) values.push_back(static_cast<int>(v));
+    for (const double v : read(tensors.at({name, -1}))) values.push_back(static_cast<int>(v));
     return values;
   }
   // Cross entropy, and the sum of the routers' losses.
@@ -56,14 +69,18 @@ class BoundModel {
     std::set<TensorInstance> seen;
     for (int i = 0; i < exec->instance_count(); ++i)
       if (std::holds_alternative<RouterLoss>(*exec->bound(i).spec) && seen.insert(exec->bound(i).out[0].at).second)
-        auxiliary += exec->read_wide(exec->bound(i).out[0].at)[0];
-    return {exec->read_wide(tensors.at({"loss", -1}))[0], auxiliary};
+        auxiliary += read(exec->bound(i).out[0].at)[0];
+    return {read(tensors.at({"loss", -1}))[0], auxiliary};
   }
 
   Workload workload;
-  std::unique_ptr<reference::ReferenceExecution> exec;
+  ProgramExecution* exec = nullptr;
   std::map<ParameterKey, TensorInstance> weights;
   std::map<ParameterKey, TensorInstance> tensors;
+
+ private:
+  std::unique_ptr<Execution> bound_;
+  reference::ReferenceExecution* wide_ = nullptr;  // where values are kept in f64
 };
 
 // The largest difference over the largest magnitude.

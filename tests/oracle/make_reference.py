@@ -1,185 +1,120 @@
 """Independent reference values for the executed op list, by automatic differentiation (JAX on the CPU, in 64 bit).
 
-Builds tiny dense and Mixture-of-Depths models straight from the definitions, with weights and tokens from a formula, and writes the losses, some
-logits, and for every parameter the gradient's norm and a few entries. Three AdamW steps follow. Usage (needs `pip install jax`):
+Trains tiny models of reference_model.py for three AdamW steps, with weights and tokens from a formula, and writes the losses, some logits, and of
+every parameter's gradient in every step its norm, its product with a fixed vector (every entry counts, in its place) and a few entries. Usage
+(needs `pip install jax`):
 
-    python3 tests/oracle/make_reference.py
+    python3 tests/oracle/make_reference.py [CASE ...]
 
 writes tests/oracle/data/*.txt. The weights are w[i] = offset + scale * sin(0.1 i^2 + phase), i the flat index, phase = number of the parameter in
-the file; the comparing test reads them from the file's header lines, so nothing is stated twice.
+the file; the comparing test reads them from the file's header lines, so nothing is stated twice. A case whose choice of rows or experts hangs
+on less than 1e-4 is refused: single precision may choose otherwise.
 """
 
 import pathlib
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from reference_model import DEFAULT, NORM_EPSILON, Model, shapes, trained, values
+
 jax.config.update("jax_enable_x64", True)
 
-DEFAULT = dict(width=8, layers=3, heads=4, kv_heads=2, head_dim=4, mlp=12, vocab=11, positions="rope", norm="rms", biases=0, gated=0,
-               activation="gelu_tanh", tied=1, window=0, every=0, slots=0, gate="raw", router_bias=0, aux=0.0, sequences=2, length=9)
+EXPERTS = dict(experts=4, picks=2, expert_width=6)
+LATENT = dict(kv_rank=5, nope=3, rope=4, value=6, heads=3, kv_heads=3, head_dim=7)
+# Sizes that no block of a kernel divides, above one vector, tile or panel each.
+ODD = dict(width=35, heads=6, kv_heads=3, head_dim=10, mlp=83, vocab=53, length=37, sequences=3, layers=2)
 CASES = {
     "dense": {},
     "dense_swiglu_untied": dict(gated=1, activation="silu", tied=0, kv_heads=4),
     "dense_gpt2": dict(norm="layer", positions="learned", biases=1, kv_heads=4),
     "dense_window": dict(window=3, kv_heads=1),
+    "dense_chunk_erf_head_bias": dict(chunk=4, activation="gelu_erf", head_bias=1, tied=0),
+    "dense_parallel_relu2": dict(layout="parallel", activation="relu2", norm="layer"),
+    "dense_sandwich_qk_norm": dict(layout="sandwich", qk_norm="shared", gated=1),
+    "dense_post_norm_full": dict(layout="post", qk_norm="full", gated=1, activation="silu", tied=0),
+    "dense_sinks_per_head": dict(sinks=1, qk_norm="per_head", window=5, activation="relu"),
+    "dense_frozen_embedding": dict(freeze_embedding=1, tied=0, norm="layer"),
+    "dense_odd": dict(ODD, norm="layer", biases=1, positions="learned", tied=1),
+    "dense_odd_gqa": dict(ODD, gated=1, activation="silu", kv_heads=2, tied=0, width=67),
     "mod": dict(every=2, slots=3, aux=0.01),
     "mod_sigmoid_bias": dict(every=1, slots=4, gate="sigmoid", router_bias=1, aux=0.7),
     "mod_gpt2": dict(every=2, slots=2, norm="layer", positions="learned", biases=1, kv_heads=4, router_bias=1),
     "mod_swiglu_window": dict(every=2, slots=4, gated=1, activation="silu", window=4, tied=0, aux=0.1),
+    "mod_predictor": dict(every=2, slots=4, aux=0.3, predictor=0, gate="tanh"),
+    "mod_predictor_mlp_detached": dict(every=1, slots=3, aux=0.5, aux_detached=1, predictor=5, router_bias=1),
+    "mod_router_mlp": dict(every=2, slots=5, aux=0.2, router_hidden=6, router_bias=1, gate="scaled_sigmoid", predictor=3),
+    "mod_router_mlp_no_loss": dict(every=1, slots=5, router_hidden=6, gate="sigmoid"),
+    "mod_all_keys": dict(every=2, slots=4, all_keys=1, gate="sigmoid", aux=0.1, biases=1, norm="layer"),
+    "mod_gate_whole": dict(every=2, slots=4, gate_on="whole", aux=0.1),
+    "mod_gate_attention": dict(every=2, slots=4, gate_on="attention", gate="sigmoid", aux=0.1),
+    "mod_gate_mlp": dict(every=2, slots=4, gate_on="mlp", gate="tanh"),
+    "mod_part_attention": dict(every=2, slots=4, part="attention", aux=0.1),
+    "mod_part_mlp": dict(every=2, slots=4, part="mlp", aux=0.1, gate="sigmoid"),
+    "mod_odd": dict(ODD, every=2, slots=17, aux=0.05, gate="sigmoid", predictor=9, gated=1, activation="silu"),
+    "mod_one_slot": dict(every=1, slots=1, aux=0.1, length=5),
+    "moe": dict(EXPERTS),
+    "moe_sigmoid_shared_gated": dict(EXPERTS, sigmoid=1, gated=1, activation="silu", expert_bias=1, shared=2, shared_width=3, shared_gate=1, correction=1),
+    "moe_capacity_biases": dict(EXPERTS, experts=3, capacity_num=3, capacity_den=4, biases=1, shared=1, shared_width=5, norm="layer"),
+    "moe_top1": dict(EXPERTS, picks=1, expert_bias=1, tied=0),
+    "moe_odd": dict(ODD, sequences=1, length=23, experts=5, picks=3, expert_width=41, gated=1, activation="silu", shared=1, shared_width=19, capacity_num=9, capacity_den=10),
+    "mode_staged": dict(EXPERTS, every=2, slots=5, aux=0.1, capacity_num=1),
+    "mode_staged_shared": dict(EXPERTS, every=1, slots=4, gate="sigmoid", aux=0.1, shared=1, shared_width=4, predictor=3),
+    "mode_integrated": dict(EXPERTS, experts=3, noops=2),
+    "mode_integrated_sigmoid": dict(EXPERTS, noops=2, picks=3, sigmoid=1, shared=1, shared_width=4, gated=1, correction=1),
+    "mode_both": dict(EXPERTS, noops=1, every=2, slots=5, aux=0.2, capacity_num=5, capacity_den=4),
+    "latent": dict(LATENT),
+    "latent_query_rank": dict(LATENT, query_rank=5, window=4, gated=1, activation="silu"),
+    "latent_mod": dict(LATENT, every=2, slots=4, aux=0.1, query_rank=3),
+    "latent_experts": dict(LATENT, **EXPERTS, sigmoid=1, shared=1, shared_width=4, layers=2, noops=1),
+    "lora_qv": dict(lora=2, targets="q,v"),
+    "lora_all": dict(lora=3, targets="q,k,v,o,up,gate,down", gated=1, biases=1),
+    "lora_mod": dict(lora=2, targets="q,k,o,up", every=2, slots=4, aux=0.1),
+    "lora_experts": dict(EXPERTS, lora=2, targets="v,up,down", shared=1, shared_width=4),
 }
-STEPS, LEARNING_RATE, BETA1, BETA2, EPSILON, DECAY, CLIP, NORM_EPSILON = 3, 1e-2, 0.9, 0.95, 1e-5, 0.1, 0.5, 1e-5
+STEPS, LEARNING_RATE, BETA1, BETA2, EPSILON, DECAY, CLIP, LEAST_MARGIN = 3, 1e-2, 0.9, 0.95, 1e-5, 0.1, 0.5, 1e-4
 
 
-def routed(c, layer):
-    return c["every"] > 0 and layer % c["every"] == c["every"] - 1
-
-
-def shapes(c):
-    """Parameter shapes by (name, layer), in the order in which the phases are numbered."""
-    out = {("embed/table", -1): (c["vocab"], c["width"])}
-    if c["positions"] == "learned":
-        out["embed/positions", -1] = (c["length"], c["width"])
-    for layer in range(c["layers"]):
-        def norm(name):
-            out[name + "/gain", layer] = (1, c["width"])
-            if c["norm"] == "layer":
-                out[name + "/bias", layer] = (1, c["width"])
-
-        def linear(name, a, b):
-            out[name + "/weight", layer] = (a, b)
-            if c["biases"]:
-                out[name + "/bias", layer] = (1, b)
-
-        if routed(c, layer):
-            out["route/score/weight", layer] = (1, c["width"])
-            if c["router_bias"]:
-                out["route/score/bias", layer] = (1, 1)
-        norm("norm1")
-        linear("attn/qkv", c["width"], (c["heads"] + 2 * c["kv_heads"]) * c["head_dim"])
-        linear("attn/out", c["heads"] * c["head_dim"], c["width"])
-        norm("norm2")
-        if c["gated"]:
-            linear("mlp/gate", c["width"], c["mlp"])
-        linear("mlp/up", c["width"], c["mlp"])
-        linear("mlp/down", c["mlp"], c["width"])
-    out["head/norm/gain", -1] = (1, c["width"])
-    if c["norm"] == "layer":
-        out["head/norm/bias", -1] = (1, c["width"])
-    if not c["tied"]:
-        out["head/logits/weight", -1] = (c["width"], c["vocab"])
-    return out
-
-
-def formula(name, shape, number):
-    gain, bias = name.endswith("/gain"), name.endswith("/bias")
-    fan_in = shape[1] if name.startswith("embed/") or shape[0] == 1 else shape[0]
-    offset, scale = (1.0 if gain else 0.0), (0.1 if gain or bias else fan_in ** -0.5)
-    return offset, scale, (offset + scale * np.sin(0.1 * np.arange(shape[0] * shape[1]) ** 2 + number)).reshape(shape)
-
-
-def norm(c, p, name, layer, x):
-    if c["norm"] == "layer":
-        x = x - x.mean(-1, keepdims=True)
-    x = x / jnp.sqrt((x * x).mean(-1, keepdims=True) + NORM_EPSILON) * p[name + "/gain", layer]
-    return x + p[name + "/bias", layer] if c["norm"] == "layer" else x
-
-
-def linear(p, name, layer, x):
-    y = x @ p[name + "/weight", layer]
-    return y + p[name + "/bias", layer] if (name + "/bias", layer) in p else y
-
-
-def rotate(x, positions):
-    half = x.shape[-1] // 2
-    angle = positions[:, None] * 10000.0 ** (-jnp.arange(half) / half)
-    cos, sin = jnp.cos(angle)[:, None, :], jnp.sin(angle)[:, None, :]
-    a, b = x[..., :half], x[..., half:]
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def update(c, p, layer, x, positions):
-    """What a block adds to its rows."""
-    heads, groups, d = c["heads"], c["kv_heads"], c["head_dim"]
-    qkv = linear(p, "attn/qkv", layer, norm(c, p, "norm1", layer, x))
-    q = qkv[:, : heads * d].reshape(-1, heads, d)
-    k = qkv[:, heads * d : (heads + groups) * d].reshape(-1, groups, d)
-    v = qkv[:, (heads + groups) * d :].reshape(-1, groups, d)
-    if c["positions"] == "rope":
-        q, k = rotate(q, positions), rotate(k, positions)
-    k, v = (jnp.repeat(t, heads // groups, axis=1) for t in (k, v))
-    scores = jnp.einsum("qhd,khd->hqk", q, k) / jnp.sqrt(d)
-    distance = positions[:, None] - positions[None, :]
-    visible = (distance >= 0) & ((distance < c["window"]) if c["window"] else True)
-    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
-    a = linear(p, "attn/out", layer, jnp.einsum("hqk,khd->qhd", weights, v).reshape(-1, heads * d))
-    act = {"gelu_tanh": lambda t: jax.nn.gelu(t, approximate=True), "silu": jax.nn.silu}[c["activation"]]
-    n = norm(c, p, "norm2", layer, x + a)
-    inner = act(linear(p, "mlp/gate", layer, n)) * linear(p, "mlp/up", layer, n) if c["gated"] else act(linear(p, "mlp/up", layer, n))
-    return a + linear(p, "mlp/down", layer, inner)
-
-
-def forward(c, p, tokens):
-    """Logits of [sequences, length] tokens and the sum of the routers' losses."""
-    logits, auxiliary = [], 0.0
-    positions = jnp.arange(c["length"])
-    for row in tokens:
-        x = p["embed/table", -1][row]
-        if c["positions"] == "learned":
-            x = x + p["embed/positions", -1][positions]
-        for layer in range(c["layers"]):
-            if not routed(c, layer):
-                x = x + update(c, p, layer, x, positions)
-                continue
-            r = x @ p["route/score/weight", layer][0]
-            if c["router_bias"]:
-                r = r + p["route/score/bias", layer][0, 0]
-            chosen = jnp.sort(jnp.argsort(-r, stable=True)[: c["slots"]])
-            gate = r[chosen] if c["gate"] == "raw" else jax.nn.sigmoid(r[chosen])
-            if c["aux"] > 0:
-                target = jnp.zeros(c["length"]).at[chosen].set(1.0)
-                loss = jnp.logaddexp(0.0, r) - r * target
-                auxiliary = auxiliary + c["aux"] * loss.sum() / (c["sequences"] * c["length"])
-            x = x.at[chosen].add(gate[:, None] * update(c, p, layer, x[chosen], chosen))
-        x = norm(c, p, "head/norm", -1, x)
-        logits.append(x @ (p["embed/table", -1].T if c["tied"] else p["head/logits/weight", -1]))
-    return jnp.stack(logits), auxiliary
+def summary(values):
+    """Norm, product with sin(0.3 i^2 + 1), some entries."""
+    flat = np.asarray(values).reshape(-1)
+    at = sorted({0, len(flat) // 2})
+    mark = np.sin(0.3 * np.arange(len(flat)) ** 2 + 1)
+    return f"{np.sqrt((flat * flat).sum()):.13e} {(flat * mark).sum():.13e} " + " ".join(f"{i} {flat[i]:.13e}" for i in at)
 
 
 def write(name, changes, folder):
+    assert set(changes) <= set(DEFAULT), changes
     c = {**DEFAULT, **changes}
-    lines = [f"{key} {value}" for key, value in c.items()]
+    lines = [f"{key} {value}" for key, value in c.items() if value != ""]
     lines += [f"learning_rate {LEARNING_RATE}", f"beta1 {BETA1}", f"beta2 {BETA2}", f"epsilon {EPSILON}", f"weight_decay {DECAY}", f"clip {CLIP}",
               f"norm_epsilon {NORM_EPSILON}"]
-    p = {}
-    for number, ((parameter, layer), shape) in enumerate(shapes(c).items()):
-        offset, scale, values = formula(parameter, shape, number)
-        p[parameter, layer] = jnp.asarray(values)
+    p, fixed = {}, {}
+    for number, ((parameter, layer), (shape, fan)) in enumerate(shapes(c).items()):
+        offset, scale, contents = values(parameter, shape, fan, number)
+        (p if trained(c, parameter, layer) else fixed)[parameter, layer] = jnp.asarray(contents)
         lines.append(f"weight {parameter} {layer} {shape[0]} {shape[1]} {offset!r} {scale!r} {number}")
     index = np.arange(c["sequences"] * c["length"])
-    tokens, targets = (index * 7 + 3) % c["vocab"], (index * 5 + 1) % c["vocab"]
     shape = (c["sequences"], c["length"])
+    tokens, targets = ((index * 7 + 3) % c["vocab"]).reshape(shape), ((index * 5 + 1) % c["vocab"]).reshape(shape)
 
     def objective(p):
-        logits, auxiliary = forward(c, p, tokens.reshape(shape))
-        picked = jnp.take_along_axis(jax.nn.log_softmax(logits), targets.reshape(shape)[..., None], -1)
-        return -picked.mean() + auxiliary, (-picked.mean(), auxiliary, logits)
+        model = Model(c, {**p, **fixed})
+        logits = model.logits(tokens)
+        loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1).mean()
+        return loss + model.auxiliary, (loss, model.auxiliary, logits, model.margin)
 
     evaluate = jax.jit(jax.value_and_grad(objective, has_aux=True))
     m = {key: jnp.zeros_like(w) for key, w in p.items()}
     v = {key: jnp.zeros_like(w) for key, w in p.items()}
-
-    def entries(values):
-        flat = np.asarray(values).reshape(-1)
-        at = sorted({0, len(flat) // 3, len(flat) // 2, len(flat) - 1})
-        return " ".join(f"{i} {flat[i]:.17e}" for i in at)
-
+    least = np.inf
     for step in range(1, STEPS + 1):
-        (_, (loss, auxiliary, logits)), g = evaluate(p)
-        lines += [f"loss {step} {loss:.17e}", f"auxiliary {step} {float(auxiliary):.17e}", f"logits {step} {entries(logits)}"]
-        for (parameter, layer), d in g.items():
-            lines.append(f"gradient {step} {parameter} {layer} {jnp.sqrt((d * d).sum()):.17e} {entries(d)}")
+        (_, (loss, auxiliary, logits, margin)), g = evaluate(p)
+        least = min(least, float(margin))
+        lines += [f"loss {step} {loss:.13e}", f"auxiliary {step} {float(auxiliary):.13e}", f"margin {step} {float(margin):.3e}", f"logits {step} {summary(logits)}"]
+        lines += [f"gradient {step} {parameter} {layer} {summary(d)}" for (parameter, layer), d in g.items()]
         total = jnp.sqrt(sum((d * d).sum() for d in g.values()))
         for key, d in g.items():
             d = d * jnp.minimum(1.0, CLIP / total)
@@ -187,13 +122,15 @@ def write(name, changes, folder):
             v[key] = BETA2 * v[key] + (1 - BETA2) * d * d
             change = m[key] / (1 - BETA1**step) / (jnp.sqrt(v[key] / (1 - BETA2**step)) + EPSILON) + DECAY * p[key]
             p[key] = p[key] - LEARNING_RATE * change
-    for (parameter, layer), w in p.items():
-        lines.append(f"final {parameter} {layer} {entries(w)}")
+    lines += [f"final {parameter} {layer} {summary(w)}" for (parameter, layer), w in {**p, **fixed}.items()]
+    print(f"{name}: smallest margin of a choice {least:.1e}")
+    if least < LEAST_MARGIN:
+        raise SystemExit(f"{name}: a choice hangs on {least:.1e}; change its sizes or slots")
     (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
     data = pathlib.Path(__file__).parent / "data"
     data.mkdir(exist_ok=True)
-    for case, difference in CASES.items():
-        write(case, difference, data)
+    for case in sys.argv[1:] or CASES:
+        write(case, CASES[case], data)

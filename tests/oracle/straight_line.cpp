@@ -47,7 +47,7 @@ TEST_CASE("prefill logits of every tiny network equal the straight-line program"
       bound.exec->run();
       const Parameters<double> p = bound.parameters();
       const auto outcome = StraightLine<double>(net, p, 1e-5).run(bound.input("tokens"), {}, 2, rule == RoutingRule::kTopK || nobody ? Rule::kTopC : Rule::kThreshold);
-      const std::vector<double> logits = bound.exec->read_wide(bound.tensors.at({"head/logits", -1}));
+      const std::vector<double> logits = bound.read(bound.tensors.at({"head/logits", -1}));
       const size_t stored = static_cast<size_t>(net.table_rows());
       std::vector<double> got, want;
       for (size_t i = 0; i < outcome.logits.size(); ++i)
@@ -110,7 +110,7 @@ TEST_CASE("training steps equal the straight-line program: losses, gradients, th
             const double m_hat = m1[i] / (1 - std::pow(options.beta1, step)), v_hat = v1[i] / (1 - std::pow(options.beta2, step));
             w[i] -= options.learning_rate * (m_hat / (std::sqrt(v_hat) + options.epsilon) + options.weight_decay * w[i]);
           }
-          CHECK(worst_difference(bound.exec->read_wide(bound.weights.at(key)), w) < 1e-8);
+          CHECK(worst_difference(bound.read(bound.weights.at(key)), w) < 1e-8);
         }
       }
     }
@@ -134,20 +134,20 @@ TEST_CASE("T10: gradients equal central differences, never selected rows include
       const double step = 1e-5;
       double worst = 0;
       for (const auto& [key, at] : bound.weights) {
-        const std::vector<double> start = bound.exec->read_wide(at);
+        const std::vector<double> start = bound.read(at);
         for (size_t i = 0; i < start.size(); ++i) {
           double value[2];
           for (const int side : {0, 1}) {
             std::vector<double> moved = start;
             moved[i] += side ? step : -step;
-            bound.exec->write_wide(at, moved);
+            bound.write(at, moved);
             bound.exec->run();
             const auto [loss, auxiliary] = bound.losses();
             value[side] = loss + auxiliary;
           }
           worst = std::max(worst, std::abs((value[1] - value[0]) / (2 * step) - gradients.at(key)[i]));
         }
-        bound.exec->write_wide(at, start);
+        bound.write(at, start);
       }
       CHECK(worst < 1e-8);
     }
