@@ -3,7 +3,7 @@
 //   bench_sweep [--rounds N] [--memory]
 //
 // Every sweep is that of `fathom sweep`: rows are evaluated, formatted as CSV and handed to a sink that drops them. A 24-layer model (dense-220m's shape), dense and with
-// every second block routed at 1/8; of experts and windows the built-in models with 24 layers. Rounds alternate over the sweeps; medians, minimum and maximum are printed. --memory runs 10^4, 10^6 and 10^7 rows of one
+// every second block routed at 1/8; experts and windows: built-in models as they are. Rounds alternate over the sweeps; medians, minimum and maximum are printed. --memory runs 10^4, 10^6 and 10^7 rows of one
 // sweep and prints the resident size behind each.
 #include <fmt/format.h>
 #include <unistd.h>

@@ -149,3 +149,29 @@ TEST_CASE("packed trees answer as the trees they were packed from", "[sweep_path
     CHECK(most > least);
   }
 }
+
+TEST_CASE("the tile that wins is the one that a search through all of them finds", "[sweep_paths]") {
+  const Machine machine = load_machine("h200");
+  const gpu::GpuModel& model = machine.gpu_fit.model();
+  std::mt19937_64 random(11);
+  const auto size = [&](double most) { return std::floor(std::exp(std::uniform_real_distribution<>(0, std::log(most))(random))); };
+  int split = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    gpu::GemmShape s;
+    s.m = size(40000), s.n = size(40000), s.k = size(40000);
+    if (trial % 3 == 0) s.groups = size(16);
+    gpu::Reuse reuse;
+    if (trial % 2 == 0) reuse.weights = size(1e12), reuse.activations = size(1e12);
+    const gpu::GemmParams& params = model.find("gemm")->gemm;
+    const gpu::GemmEstimate all = gpu::reference_gemm(s, model.device, params, reuse), quick = gpu::explain_gemm(s, model.device, params, reuse);
+    CAPTURE(s.m, s.n, s.k, s.groups, reuse.weights);
+    REQUIRE(quick.seconds == all.seconds);
+    REQUIRE(quick.tile_m == all.tile_m);
+    REQUIRE(quick.tile_n == all.tile_n);
+    REQUIRE(quick.split == all.split);
+    REQUIRE(quick.compute_s == all.compute_s);
+    REQUIRE(quick.waves == all.waves);
+    split += all.split > 1;
+  }
+  CHECK(split > 100);
+}
