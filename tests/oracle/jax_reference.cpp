@@ -1,7 +1,7 @@
 // The reference and the CPU backend against values that make_reference.py wrote with JAX: losses, logits, gradients and three AdamW steps, dense,
 // with experts, Mixture-of-Depths, both together, latent attention, adapters.
 //
-// Tolerances, of the largest magnitude of a tensor: the reference in f64 1e-9; f32 1e-5 on the reference and 1e-4 on the CPU, and 1e-3 behind the
+// Tolerances, of the largest magnitude of a tensor: the reference in f64 1e-9; f32 2e-5, and 1e-3 behind the
 // first AdamW step: it divides a gradient by its own size, which makes rounding of small gradients large. The CPU in bf16, where no choice of rows or
 // experts hangs on less than 0.05: the first step's loss to 1 %, gradients to 35 %: at width 8 little averages out, and the reference in bf16
 // strays as far (most tensors stay within 10 %). Its ops are held one by one, and closer, by tests/kernels.
@@ -280,8 +280,8 @@ TEST_CASE("training on the reference equals automatic differentiation by JAX", "
         compare(file, reference::ReferenceBackend(reference::Precision::kWide), s, {1e-9, 1e-9, 1e-9});
       }
     }
-    DYNAMIC_SECTION(path.stem().string() << " with f32 tensors") { compare(file, reference::ReferenceBackend(), {}, {1e-5, 1e-3, 1e-5}); }
-    DYNAMIC_SECTION(path.stem().string() << " in f32") { compare(file, reference::ReferenceBackend(reference::Precision::kF32), {}, {1e-5, 1e-3, 1e-5}); }
+    DYNAMIC_SECTION(path.stem().string() << " with f32 tensors") { compare(file, reference::ReferenceBackend(), {}, {2e-5, 1e-3, 2e-5}); }
+    DYNAMIC_SECTION(path.stem().string() << " in f32") { compare(file, reference::ReferenceBackend(reference::Precision::kF32), {}, {2e-5, 1e-3, 2e-5}); }
   }
 }
 
@@ -293,7 +293,7 @@ TEST_CASE("training on the CPU equals automatic differentiation by JAX", "[oracl
       DYNAMIC_SECTION(path.stem().string() << " in f32, recomputation " << recompute_name(recompute)) {
         Scenario s;
         s.recompute = recompute;
-        compare(file, cpu::CpuBackend(), s, {1e-4, 1e-3, 2e-5});
+        compare(file, cpu::CpuBackend(), s, {2e-5, 1e-3, 2e-5});
       }
     }
   }
