@@ -189,9 +189,13 @@ class WorkloadBuilder {
     op.spec = spec;
     op.inputs.assign(inputs, inputs + input_count);
     op.outputs.assign(outputs, outputs + output_count);
+    op.leaf.clear();
+    op.fused = op.split = MovedBytes{};
   }
   TensorId tensor_in_place(Role role, Scope scope, std::int64_t rows, std::int64_t cols, DType dtype);
   const Workload& finish_in_place();
+  // A list made elsewhere, kept in this memory.
+  const Workload& keep(Workload list) { return workload_ = std::move(list); }
 
  private:
   Op& next_op();

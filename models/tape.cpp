@@ -76,9 +76,13 @@ Operand Tape::repeated(const Operand& at) {
         if (out_.counting()) {
           made = out_.tensor(prefix_, "", Role::kActivation, Scope::kLayer, 0, 0, act());
         } else {
-          const Tensor tensor = out_.at(output.tensor);
-          const bool own = tensor.name.starts_with(prefix_);
-          made = out_.list().tensor(prefix_ + "recompute/" + (own ? tensor.name.substr(prefix_.size()) : tensor.name), tensor.role, tensor.scope, tensor.rows, tensor.cols, tensor.dtype);
+          const Tensor tensor = out_.at(output.tensor);  // a copy: making a tensor may move them
+          if (out_.named()) {
+            const bool own = tensor.name.starts_with(prefix_);
+            made = out_.list().tensor(prefix_ + "recompute/" + (own ? tensor.name.substr(prefix_.size()) : tensor.name), tensor.role, tensor.scope, tensor.rows, tensor.cols, tensor.dtype);
+          } else {
+            made = out_.tensor(prefix_, "", tensor.role, tensor.scope, tensor.rows, tensor.cols, tensor.dtype);
+          }
         }
         substitutes_.set(output, {made, 0});
       }

@@ -141,6 +141,7 @@ TEST_CASE("totals along batches and lengths are those of each configuration", "[
     const Network network = random_network(seed);
     for (Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
       Scenario scenario = random_scenario(seed, phase);
+      if (seed % 9 == 4) scenario.fusions = parse_fusions(seed % 2 == 0 ? "all" : "none");
       if (!try_build(network, scenario)) continue;
       CAPTURE(seed, phase_name(phase));
       for (const std::int64_t batch : {2, 1, 3, 7, 8, 1000, 2}) {

@@ -86,6 +86,8 @@ TEST_CASE("many lists are predicted as each is alone: every kind of network", "[
     for (const Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
       Scenario scenario = random_scenario(seed, phase);
       CAPTURE(seed);
+      if (seed % 7 == 3) scenario.fusions = parse_fusions(seed % 2 == 0 ? "all" : "none");
+      if (seed % 5 == 4 && phase == Phase::kTrain) scenario.recompute = Recompute::kNamed, scenario.recompute_ops = {"norm"};
       PredictOptions options;
       options.follow_placement = false;
       // Alternately: bounds on a CPU with bytes touched between the ops, and a fitted GPU.
