@@ -27,10 +27,10 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 // Words that an option's value may be; none: a file or a number.
-using Values = std::map<std::string, std::vector<std::string>>;
+using Choices = std::map<std::string, std::vector<std::string>>;
 
-Values values_of_options() {
-  Values values = {
+Choices values_of_options() {
+  Choices values = {
       {"--phase", {"train", "prefill", "decode", "generate"}},
       {"--dtype", {"f32", "bf16"}},
       {"--kv-dtype", {"f32", "bf16"}},
@@ -114,7 +114,7 @@ std::string zsh_script(const CLI::App& app) {
   std::string out = "#compdef fathom\n# zsh completion of fathom: put this file as _fathom into a folder of $fpath\n_fathom() {\n  local -a commands\n  commands=(\n";
   for (const CLI::App* command : commands_of(app)) out += fmt::format("    '{}:{}'\n", command->get_name(), zsh_text(command->get_description()));
   out += "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
-  const Values values = values_of_options();
+  const Choices values = values_of_options();
   for (const CLI::App* command : commands_of(app)) {
     out += fmt::format("    {})\n      _arguments", command->get_name());
     for (const OptionText& option : options_of(*command)) {
@@ -145,7 +145,7 @@ std::string fish_script(const CLI::App& app) {
   std::string out = "# fish completion of fathom: put this file into ~/.config/fish/completions/fathom.fish\n";
   for (const CLI::App* command : commands_of(app))
     out += fmt::format("complete -c fathom -n __fish_use_subcommand -x -a '{}' -d '{}'\n", command->get_name(), fish_text(command->get_description()));
-  const Values values = values_of_options();
+  const Choices values = values_of_options();
   for (const CLI::App* command : commands_of(app)) {
     const std::string when = fmt::format("complete -c fathom -n '__fish_seen_subcommand_from {}'", command->get_name());
     for (const OptionText& option : options_of(*command)) {

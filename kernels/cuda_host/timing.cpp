@@ -10,7 +10,7 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr double kHoldSeconds = 0.5;  // a host that stops must not hang the GPU
+constexpr double kTimedHoldSeconds = 0.5;  // a host that stops must not hang the GPU
 // Calls that may wait behind a held stream, each of a few launches: the driver's queue holds about a thousand, and a full one would stop the
 // host until the hold times out.
 constexpr std::size_t kHeldCalls = 160;
@@ -61,7 +61,7 @@ void CudaExecution::timed_pass(std::span<double> seconds) {
   bool held = hold;
   std::size_t held_calls = 0;
   event(static_cast<std::size_t>(instance_count()));  // all made before the stream is held
-  if (hold) must(run_.module->hold_stream(run_.device, kHoldSeconds, &text), "holding the stream", text);
+  if (hold) must(run_.module->hold_stream(run_.device, kTimedHoldSeconds, &text), "holding the stream", text);
   const auto release = [&] {
     if (held) run_.module->release_stream(run_.device, &text);
     held = false;
@@ -95,7 +95,7 @@ double CudaExecution::timed_cold(int instance) {
   must(run_.module->flush_l2(run_.device, &text), "flushing the L2 cache", text);
   wait();  // the flush stays out of the window
   Event *first = event(0), *last = event(1);
-  must(run_.module->hold_stream(run_.device, kHoldSeconds, &text), "holding the stream", text);
+  must(run_.module->hold_stream(run_.device, kTimedHoldSeconds, &text), "holding the stream", text);
   must(run_.module->record(run_.device, first, &text), "recording an event", text);
   // A selection that reads its counts would wait behind the held stream for ever.
   const bool reads = std::holds_alternative<Select>(*bound(instance).spec);
