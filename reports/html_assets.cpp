@@ -17,7 +17,7 @@ pre{background:var(--soft);padding:12px 14px;border-radius:8px;overflow-x:auto}
 .note{border-left:4px solid var(--c0);background:var(--soft);padding:8px 14px;margin:10px 0;border-radius:0 8px 8px 0;max-width:80ch;overflow-wrap:anywhere}
 .note.warning{border-color:var(--c1)}.note.skipped{border-color:var(--c7)}
 .note b{margin-right:.4em}
-.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px}
+.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px;background:linear-gradient(to right,var(--bg) 40%,transparent) left/40px 100%,linear-gradient(to left,var(--bg) 40%,transparent) right/40px 100%,linear-gradient(to right,var(--mf),transparent) left/16px 100%,linear-gradient(to left,var(--mf),transparent) right/16px 100%;background-repeat:no-repeat;background-attachment:local,local,scroll,scroll}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:8px 12px}
 th,td{padding:6px 12px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
