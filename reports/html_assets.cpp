@@ -25,7 +25,7 @@ tbody tr:last-child td,tfoot tr:last-child td{border-bottom:0}
 td.n,th.n{text-align:right;white-space:nowrap}
 td.p,td.k{white-space:nowrap}
 td.p wbr{display:none}
-td.w{min-width:20ch}
+td.w{min-width:28ch}
 thead th{position:sticky;top:0;z-index:2;background:var(--soft);font-weight:600;white-space:nowrap}
 tbody tr:hover td{background:var(--soft)}
 tfoot td{font-weight:600;border-top:2px solid var(--grid)}
@@ -56,11 +56,12 @@ dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}
 th:first-child,td:first-child{position:sticky;left:0;z-index:1;background:var(--bg)}
 thead th:first-child{z-index:3;background:var(--soft)}
 td.p{max-width:44vw;white-space:normal}
+td.w{min-width:34ch}
 td.p wbr{display:inline}
 table.prose thead{display:none}
 table.prose,table.prose tbody,table.prose tr,table.prose td{display:block}
 table.prose tr{border-bottom:1px solid var(--grid);padding:8px 10px}
-table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;white-space:normal}
+table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal}
 table.prose td+td{color:var(--dim)}table.prose td+td+td{color:var(--fg)}
 }
 @media print{.scroll{max-height:none;overflow:visible;border:0}thead th{position:static}th button::after{content:none}}
