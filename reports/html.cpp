@@ -46,7 +46,8 @@ std::string table_cell(const Cell& cell, const ReportColumn& column) {
   const bool numeric = is_numeric(column.unit);
   const std::string shown = cell_text(cell, column);
   std::string classes = "n";
-  if (!numeric) classes = shown.find('/') != std::string::npos ? "p" : shown.size() > 40 ? "w" : "k";
+  const bool path = shown.find('/') != std::string::npos && shown.find(' ') == std::string::npos;  // a slash in a sentence makes no path
+  if (!numeric) classes = path ? "p" : shown.size() > 40 ? "w" : "k";
   if (cell.missing() != nullptr) classes += " s";
   if (column.key == "verdict") classes += verdict_class(shown);
   std::string out = "<td";

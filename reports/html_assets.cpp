@@ -17,7 +17,7 @@ pre{background:var(--soft);padding:12px 14px;border-radius:8px;overflow-x:auto}
 .note{border-left:4px solid var(--c0);background:var(--soft);padding:8px 14px;margin:10px 0;border-radius:0 8px 8px 0;max-width:80ch;overflow-wrap:anywhere}
 .note.warning{border-color:var(--c1)}.note.skipped{border-color:var(--c7)}
 .note b{margin-right:.4em}
-.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px}
+.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px;background:linear-gradient(to right,var(--bg) 40%,transparent) left/40px 100%,linear-gradient(to left,var(--bg) 40%,transparent) right/40px 100%,linear-gradient(to right,var(--mf),transparent) left/16px 100%,linear-gradient(to left,var(--mf),transparent) right/16px 100%;background-repeat:no-repeat;background-attachment:local,local,scroll,scroll}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:8px 12px}
 th,td{padding:6px 12px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
@@ -25,7 +25,7 @@ tbody tr:last-child td,tfoot tr:last-child td{border-bottom:0}
 td.n,th.n{text-align:right;white-space:nowrap}
 td.p,td.k{white-space:nowrap}
 td.p wbr{display:none}
-td.w{min-width:20ch}
+td.w{min-width:28ch}
 thead th{position:sticky;top:0;z-index:2;background:var(--soft);font-weight:600;white-space:nowrap}
 tbody tr:hover td{background:var(--soft)}
 tfoot td{font-weight:600;border-top:2px solid var(--grid)}
@@ -56,11 +56,12 @@ dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}
 th:first-child,td:first-child{position:sticky;left:0;z-index:1;background:var(--bg)}
 thead th:first-child{z-index:3;background:var(--soft)}
 td.p{max-width:44vw;white-space:normal}
+td.w{min-width:34ch}
 td.p wbr{display:inline}
 table.prose thead{display:none}
 table.prose,table.prose tbody,table.prose tr,table.prose td{display:block}
 table.prose tr{border-bottom:1px solid var(--grid);padding:8px 10px}
-table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;white-space:normal}
+table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal}
 table.prose td+td{color:var(--dim)}table.prose td+td+td{color:var(--fg)}
 }
 @media print{.scroll{max-height:none;overflow:visible;border:0}thead th{position:static}th button::after{content:none}}

@@ -101,6 +101,7 @@ void add_bars(Document& document, const Record& record) {
   std::vector<std::string> parts;  // in the order of the list
   std::map<std::string, double> weight;
   std::vector<std::map<std::string, double>> sums;
+  bool normalised = false;
   for (const Result& result : record.results)
     for (const char* which : {"predicted", "measured"}) {
       const std::string key = std::string(which) + "_s";
@@ -115,8 +116,11 @@ void add_bars(Document& document, const Record& record) {
       if (sum.empty()) continue;
       plot.categories.push_back(series_name(record, result) + ", " + which);
       sums.push_back(std::move(sum));
+      normalised = normalised || (key == "measured_s" && result.totals.number("normalised_s") > 0);
     }
   if (plot.categories.empty()) return;
+  if (normalised)
+    plot.caption = "Measured bars add up ops that were timed one by one and scaled to the machine state of the calibration: they are the `normalised` time, not `measured`, which is end to end.";
   std::set<std::string> shown(parts.begin(), parts.end());
   while (shown.size() > (shown.size() == parts.size() ? kColours : kColours - 1))
     shown.erase(std::min_element(shown.begin(), shown.end(), [&](const std::string& a, const std::string& b) { return weight[a] < weight[b]; }));

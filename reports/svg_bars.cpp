@@ -51,7 +51,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
   const double bottom = top + static_cast<double>(plot.categories.size()) * (group + gap + head) + 2;
   SvgCanvas drawing(width, bottom + 44, plot.title, options);
   canvas = &drawing;
-  if (!plot.title.empty()) canvas->text(left, 20, plot.title, "start", "h");
+  canvas->title(left, plot.title);
   for (std::size_t s = 0; s < legend.size(); ++s) {
     canvas->rect(legend[s].first, legend[s].second - 10, 12, 12, "f " + series_class(s));
     canvas->text(legend[s].first + 18, legend[s].second, plot.series[s].name, "start");
@@ -92,7 +92,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
         canvas->text(x2 + 5, row + bar / 2 + 3, shown, "start", "d");
       } else if (lengths[c] > 0) {
         const std::string share = fmt::format("{:.0f} %", 100 * value / lengths[c]);
-        if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", "in");
+        if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", "in " + series_class(s));
       }
       sum += value;
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "reports/utf8.hpp"
@@ -70,7 +71,7 @@ std::string svg_rules() {
 .fp .l{fill:none;stroke-width:2;stroke-linejoin:round}.fp .dash{stroke-dasharray:7 4}.fp .e{fill:none;stroke-width:1.2;stroke-opacity:.7}
 .fp .m{stroke:var(--bg);stroke-width:.8}.fp .x{fill:none;stroke-width:2}.fp .seg{stroke:var(--bg);stroke-width:1.5}
 .fp .on{fill:var(--c0)}.fp .off{fill:var(--m0)}.fp .full{fill:var(--mf)}
-.fp .in{fill:var(--bg);font-weight:600}
+.fp .in{fill:var(--bg);font-weight:600}.fp .in.c1,.fp .in.c2,.fp .in.c4,.fp .in.c5{fill:#14171b}
 )";
   for (int i = 0; i < 8; ++i)
     rules +=
@@ -78,7 +79,7 @@ std::string svg_rules() {
   return rules;
 }
 
-SvgCanvas::SvgCanvas(double width, double height, const std::string& title, const SvgOptions& options) {
+SvgCanvas::SvgCanvas(double width, double height, const std::string& title, const SvgOptions& options) : width_(width) {
   body_ = fmt::format(
       "<svg {}class=\"fp\" viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" role=\"img\" aria-label=\"{}\">",
       options.standalone ? "xmlns=\"http://www.w3.org/2000/svg\" " : "", px(width), px(height), px(width), px(height),
@@ -119,6 +120,19 @@ void SvgCanvas::text(double x, double y, std::string_view words, std::string_vie
   body_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\" class=\"{}\"", px(x), px(y), anchor, classes);
   if (rotate != 0) body_ += fmt::format(" transform=\"rotate({} {} {})\"", px(rotate), px(x), px(y));
   body_ += ">" + xml_escape(words) + "</text>\n";
+}
+
+void SvgCanvas::title(double left, std::string_view words) {
+  if (words.empty()) return;
+  constexpr double kMargin = 10;
+  const double need = text_width(words, 14) * 1.1, room = width_ - 2 * kMargin;  // bold is wider
+  if (need <= room) {
+    text(std::max(kMargin, std::min(left, kMargin + room - need)), 20, words, "start", "h");
+    return;
+  }
+  body_ += fmt::format(
+      "<text x=\"{}\" y=\"20\" text-anchor=\"start\" class=\"h\" textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\">{}</text>\n",
+      px(kMargin), px(room), xml_escape(words));
 }
 
 void SvgCanvas::marker(double x, double y, std::size_t series, std::string_view hover) {

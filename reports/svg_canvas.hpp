@@ -24,11 +24,14 @@ class SvgCanvas {
   // anchor: start, middle or end. `rotate` degrees around the point.
   void text(double x, double y, std::string_view words, std::string_view anchor, std::string_view classes = "t",
             double rotate = 0);
+  // The plot's title on the first line, starting at `left`: further left or condensed where the width asks for it.
+  void title(double left, std::string_view words);
   // Marker shapes differ by series: circle, square, triangle, diamond, cross, plus.
   void marker(double x, double y, std::size_t series, std::string_view hover);
   std::string finish();
 
  private:
+  double width_;
   std::string body_;
 };
 

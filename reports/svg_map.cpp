@@ -34,7 +34,7 @@ std::string render_svg(const RoutingMap& map, const SvgOptions& options) {
   const double height = axis + 46 + (width < 500 ? 18 : 0);
 
   SvgCanvas canvas(width, height, map.title, options);
-  if (!map.title.empty()) canvas.text(left, 20, map.title, "start", "h");
+  canvas.title(left, map.title);
   if (!frame.label.empty()) canvas.text(left, map.title.empty() ? 14 : 40, frame.label, "start", "d");
   for (std::size_t b = 0; b < blocks; ++b) {
     const double y = bottom - row * static_cast<double>(b + 1);

@@ -155,7 +155,7 @@ std::string render_svg(const XyPlot& plot, const SvgOptions& options) {
   const Area area{left, top, right, bottom, x, y};
 
   SvgCanvas canvas(width, height, plot.title, options);
-  if (!plot.title.empty()) canvas.text(left, 20, plot.title, "start", "h");
+  canvas.title(left, plot.title);
   double last_label_end = -1e9;
   for (const Scale::Tick& tick : x.ticks) {
     const double at = area.at_x(tick.value), half = text_width(tick.label, 12) / 2;

@@ -94,7 +94,7 @@ void megatron(const Machine& a100, const PredictOptions& options) {
       fmt::print("| {} | {} | {} | {:.2f} | {:.2f} | {:+.1f} % | {:.2f} to {:.2f} | {:.2f} | {:.2f} | {:.1f} |\n", r.model, plan.devices(), selective ? "selective" : "full", measured, p.seconds,
                  100 * (p.seconds / measured - 1), p.lo, p.hi, p.exposed_communication(), p.bubble_s, p.memory_bytes * 1e-9);
     }
-  fmt::print("\n{}\nCalculon's own figure for these eight is 3.65 % mean (SPEC_PREDICT 16), with constants of the same machine family. What is different here: those runs compute attention as separate products, "
+  fmt::print("\n{}\nCalculon's own figure for these eight is 3.65 % mean, with constants of the same machine family. What is different here: those runs compute attention as separate products, "
              "a softmax and dropouts over the whole square, and have no fused kernel; this predictor has only fused causal attention, fitted at head size 128 (22B has 96, 530B and 1T have 160). Both make the prediction early.\n\n",
              all.line("Megatron-LM on A100"));
 }

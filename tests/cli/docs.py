@@ -17,7 +17,7 @@ import tempfile
 
 from _cli import ARGUMENTS, CliTest, main
 
-PAGES = ("README.md", "reports/tutorial.md", "reports/reading.md", "reports/accuracy.md")
+PAGES = ("README.md", "reports/tutorial.md", "reports/reading.md", "reports/accuracy.md", "reports/peers.md")
 EXAMPLES = {"compare.md", "compare.csv", "compare.json", "config.json", "a.json", "b.json", "today.json", "yesterday.json", "defaults.ini"}  # files of users
 GPUS = ("h100", "h200", "a100", "b200", "l40s")
 
@@ -46,14 +46,34 @@ def published():
     return "\n".join(f"- {line}" for line in re.findall(r"(?m)^\S.*: \d+ runs, mean \|error\| .*$", text) if "diagnosis" not in line)
 
 
+def named_tables(text):
+    """{title: rows of cells, the heads first} of the tables under a line in bold."""
+    tables = {}
+    for title, rows in re.findall(r"(?m)^\*\*(.+)\*\*\n\n((?:\|.*\n)+)", text):
+        tables[title] = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in rows.strip().split("\n") if not line.startswith("|---")]
+    return tables
+
+
 def validation():
-    """The paragraphs and the first table of reports/samples/validation*.md."""
+    """Of each reports/samples/validation*.md: the machine, and the rows and columns of its tables that answer how good, of what, and how much was left out."""
+    columns = ("n", "dropped", "MAPE", "median", "p90", "max", "bias", "in interval")
+    rows = {"Steps": ("all", "prefill", "train", "decode", "dense", "mod", "widths never calibrated", "all, noise gate off", "all, end to end, gate off"),
+            "Ops": ("all", "gemm", "gemm, backward", "attention", "attention, backward", "norm", "optimizer")}
     out = []
     for path in sorted((ARGUMENTS.source / "reports/samples").glob("validation*.md")):
         text = path.read_text()
-        table = re.search(r"(?m)(?:^\|.*\n)+", text)
-        words = [line for line in text.split("\n## ")[0].split("\n") if line and line[0] not in "#|>!*-"]
-        out.append(f"From [samples/{path.name}](samples/{path.name}):\n\n" + "\n\n".join(words) + ("\n\n" + table.group(0).strip() if table else ""))
+        facts = dict(re.findall(r"(?m)^\| (\w+) \| (.+) \|$", text.split("\n## ")[0].split("> [!")[0]))
+        tables = named_tables(text)
+        lines = [f"{facts['machine']}, {facts['threads']} threads, predictor {facts['predictor']}, measured {facts['measured_at'][:10]}; everything is in [samples/{path.name}](samples/{path.name}).", "",
+                 "| of | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+        for title, wanted in rows.items():
+            heads, *body = tables[title]
+            found = {row[0]: dict(zip(heads, row)) for row in body}
+            lines += [f"| {title.lower()}: {name} | " + " | ".join(found[name][column] for column in columns) + " |" for name in wanted if name in found]
+        ranks = {row[0]: dict(zip(tables["Ranking"][0], row)) for row in tables["Ranking"][1:]}
+        lines += ["", f"Ranking of the configurations by predicted time against measured: Kendall's tau-b {ranks['all']['tau-b']} over {ranks['all']['pairs']} pairs; "
+                  f"the one predicted fastest was {ranks['all']['top-1 regret']} slower than the fastest."]
+        out.append("\n".join(lines))
     return "\n\n".join(out) or "No validation of a CPU is stored in `reports/samples/` yet."
 
 

@@ -197,6 +197,27 @@ TEST_CASE("HTML table, golden row", "[reports]") {
   CHECK(html.find("<tfoot>\n<tr><td class=\"k\">total</td>") != std::string::npos);
 }
 
+TEST_CASE("HTML: a path breaks at its slashes, a sentence with a slash at its spaces", "[reports]") {
+  ReportTable table("t", "");
+  table.add_column({"x", "x", Unit::kText, 0, 4, false});
+  table.add_row({Cell::text("half of the blocks and a capacity of 1/8, which is long")});
+  table.add_row({Cell::text("2048 rows, 9/9 heads x 64")});
+  const std::string html = render_html(table);
+  CHECK(html.find("<td class=\"w\">half of the blocks and a capacity of 1/8, which") != std::string::npos);
+  CHECK(html.find("<td class=\"k\">2048 rows, 9/9 heads x 64</td>") != std::string::npos);
+}
+
+TEST_CASE("SVG titles stay inside the drawing: moved left, then condensed", "[reports]") {
+  BarPlot plot;
+  plot.categories = {"a category with a long name"};  // bars begin far from the left edge
+  plot.series = {{"s", {1}}};
+  plot.title = "short";
+  CHECK(render_svg(plot, {700, false, 0}).find("textLength") == std::string::npos);
+  plot.title = std::string(60, 'w');  // 60 * 0.56 * 14 * 1.1 = 517
+  CHECK(render_svg(plot, {700, false, 0}).find("x=\"172.56\" y=\"20\"") != std::string::npos);  // 700 - 10 - 517.44
+  CHECK(render_svg(plot, {340, false, 0}).find("textLength=\"320\"") != std::string::npos);
+}
+
 TEST_CASE("hostile text cannot leave its place in HTML or the terminal", "[reports]") {
   Document report;
   report.title = "</title><script>alert(1)</script>";
