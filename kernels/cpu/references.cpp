@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/execution.hpp"
+#include "kernels/cpu/gemv.hpp"
 #include "kernels/cpu/references.hpp"
 #include "kernels/cpu/topk.hpp"
 
@@ -70,7 +71,33 @@ void References::run(ReferenceClass which) {
     case ReferenceClass::kSelect:
       topk(memory_.as<float>(stream_), kTopK, kTopK / 8, memory_.as<std::int32_t>(topk_out_), memory_.as<std::byte>(topk_));
       break;
+    case ReferenceClass::kWeights:
+      run_weights();
+      break;
   }
+}
+
+void References::run_weights() {
+  const std::int64_t outputs = kWeightsOutputs * threads_, bytes = outputs * kWeightsDepth * 4;
+  if (pieces_ == 0) {
+    // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last.
+    pieces_ = std::clamp<std::int64_t>(3 * cpu_info().l3_bytes / bytes + 1, 16, (std::int64_t{512} << 20) / bytes + 1);
+    weights_ = Buffer(pieces_ * bytes, threads_);
+    float* w = weights_.as<float>(0);
+    const float* values = memory_.as<float>(stream_);
+    for (std::int64_t i = 0; i < pieces_ * outputs * kWeightsDepth; i += kStreamFloats)
+      std::copy_n(values, std::min(kStreamFloats, pieces_ * outputs * kWeightsDepth - i), w + i);
+  }
+  Gemv call;
+  call.dtype = call.out = DType::kF32;
+  call.n = outputs;
+  call.k = call.x_stride = call.w_stride = kWeightsDepth;
+  call.y_stride = outputs;
+  call.x = memory_.as<float>(stream_);
+  call.w = weights_.as<float>(piece_ * bytes);
+  call.y = memory_.as<float>(stream_) + 2 * kStreamFloats * threads_;
+  gemv(call, threads_);
+  piece_ = (piece_ + 1) % pieces_;
 }
 
 ReferenceClass reference_of(const OpSpec& spec) {
@@ -102,8 +129,18 @@ void CpuExecution::run_reference(int reference_class) { references().run(static_
 
 double CpuExecution::probe_ceiling(int reference_class) { return references().ceiling(static_cast<ReferenceClass>(reference_class)); }
 
-int CpuExecution::reference_class(int op) const { return static_cast<int>(reference_of(workload().ops()[static_cast<size_t>(op)].spec)); }
+// Products of few rows and cached attention read once what they read: from memory, where a pass moves far more than the last cache holds (nearer
+// to it the pieces that the weights class reads would push out what a pass finds there), else from that cache.
+int CpuExecution::reference_class(int op) const {
+  const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
+  const auto* attention = std::get_if<fathom::Attention>(&spec);
+  const GemmBinding& gemm = prepared_.gemms[static_cast<size_t>(op)];
+  const bool streams = (gemm.gemv_rows >= 0 && rows_of(spec).count <= gemm.gemv_rows) || (attention && attention->cached && rows_of(spec).count <= 8 * std::max<std::int64_t>(1, attention->sequences));
+  const bool beyond = allocated_bytes() > 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
+  if (!streams) return static_cast<int>(reference_of(spec));
+  return static_cast<int>(beyond ? ReferenceClass::kWeights : ReferenceClass::kStream);
+}
 
-std::vector<std::string> CpuExecution::reference_classes() const { return {"product", "exp", "stream", "select"}; }
+std::vector<std::string> CpuExecution::reference_classes() const { return {"product", "exp", "stream", "select", "weights"}; }
 
 }  // namespace fathom::cpu

@@ -1,4 +1,5 @@
-// Reference kernels for bracketed timing, one per class, each 0.05 to 0.5 ms, with operands that fit a core's L2.
+// Reference kernels for bracketed timing, one per class, each 0.05 to 0.5 ms, with operands that fit a core's L2; only the weights
+// class reads from memory that no cache holds.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,9 @@
 
 namespace fathom::cpu {
 
-enum class ReferenceClass : std::uint8_t { kProduct, kExp, kStream, kSelect };
+// kWeights: a product of one row whose weights come from beyond the caches, a different piece each time. What decode is bound by moves
+// with the memory's state, which a product in L2 does not see: between two minutes of one virtual machine by a third.
+enum class ReferenceClass : std::uint8_t { kProduct, kExp, kStream, kSelect, kWeights };
 
 // Distinct bytes the references touch, per thread, between two timed ops: they evict that much of the private caches.
 inline constexpr double kReferenceBytesPerThread = 1.75 * (1 << 20);
@@ -27,14 +30,20 @@ class References {
   static constexpr std::int64_t kGemmWidth = 512;
   static constexpr std::int64_t kStreamFloats = 1 << 17;  // per thread and array: 512 KiB
   static constexpr std::int64_t kTopK = 4096;
+  static constexpr std::int64_t kWeightsDepth = 1024;     // elements of the row
+  static constexpr std::int64_t kWeightsOutputs = 448;    // per thread: 1.75 MiB of weights
+  void run_weights();
 
   int threads_;
   std::optional<GemmPlan> gemm_;
   CeilingProbe ceiling_;
   Buffer memory_;
+  Buffer weights_;          // of the weights class, made when first asked for: several times the last cache
+  std::int64_t pieces_ = 0, piece_ = 0;
   std::int64_t packed_ = 0, x_ = 0, y_ = 0, gemm_scratch_ = 0, stream_ = 0, topk_ = 0, topk_out_ = 0;
 };
 
+// Of an op whose operands the caches can hold.
 ReferenceClass reference_of(const OpSpec& spec);
 
 }  // namespace fathom::cpu
