@@ -334,6 +334,12 @@ void add_measurement(Result& result, const Timed& timed) {
   }
   totals.set("flops_executed", Cell::number(executed));
   result.routing = timed.routing;
+  const auto note = [&](std::string text) { result.notes.push_back({Note::Severity::kNote, timed.configuration.label + ": " + std::move(text)}); };
+  constexpr double kOutliers = 1.5, kNoisy = 0.05;
+  if (step.raw.values.size() >= 20 && step.p95 > kOutliers * step.p50)
+    note(fmt::format("one pass in twenty took {:.1f} times the median or longer: something held some passes up", step.p95 / step.p50));
+  if (timed.measurement.stopped_by == "time" && step.raw_noise > kNoisy)
+    note(fmt::format("time was over while two halves of the passes still differed by {:.1f} %: a longer --time may narrow that", step.raw_noise * 100));
 }
 
 void add_fractions(Result& result, const Timed& timed, const Machine* machine, const TimedFlags& flags) {
