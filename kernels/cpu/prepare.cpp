@@ -147,6 +147,10 @@ Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& op
   Prepared prepared;
   prepared.workload = std::move(workload);
   const Workload& w = *prepared.workload;
+  // Beyond a few per processor threads measure the scheduler, and each takes workspace.
+  const int most = std::max(64, 4 * static_cast<int>(cpu_info().cpus.size()));
+  if (options.threads < 0 || options.threads > most)
+    throw_input(fmt::format("{} threads cannot be run: this machine has {} processors", options.threads, cpu_info().cpus.size()), {"", 0, "threads"}, fmt::format("from 1 to {}", most));
   prepared.threads = options.threads > 0 ? options.threads : cpu_info().cores;
   prepared.plan = plan_memory(w);
   prepared.gemms.resize(w.ops().size());

@@ -36,6 +36,10 @@ class BadInput(CliTest):
         self.quick(2, "not an integer", "count", "gpt2-124m", "--batch", "1e3")
         self.quick(2, "not an integer", "count", "gpt2-124m", "--seq", "1,,2")
 
+    def test_threads(self):
+        for threads in ("-1", "99999"):
+            self.quick(3, f"{threads} threads cannot be run", "run", "mod-tiny", "--threads", threads)
+
     def test_capacities(self):
         for capacity in ("1.5", "-0.1", "nan", "inf", "-inf", "1/0", "1e-400", "0.1234567890123456789012345"):
             self.quick(3, "capacity", "count", "gpt2-124m", f"--capacity={capacity}")
