@@ -23,7 +23,7 @@ namespace {
 using namespace fathom;
 using namespace fathom::cpu;
 
-using fathom::bench::seconds;
+using fathom::testing::seconds;
 
 long argument(int argc, char** argv, int i, long fallback) { return argc > i ? std::atol(argv[i]) : fallback; }
 

@@ -17,7 +17,7 @@ namespace {
 
 using namespace fathom::cpu;
 
-using fathom::bench::seconds;
+using fathom::testing::seconds;
 
 // FLOP/s of sixteen independent chains of vector FMA per thread, in assembly so that nothing can be hoisted. About 0.3 ms.
 double fma_peak(int threads) {

@@ -28,7 +28,7 @@ namespace {
 using namespace fathom;
 using namespace fathom::cpu;
 
-using fathom::bench::seconds;
+using fathom::testing::seconds;
 
 // Reads bytes [0, size) on `threads` threads; the sum keeps the loads alive.
 volatile std::uint64_t sink;

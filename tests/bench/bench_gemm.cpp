@@ -22,7 +22,7 @@ using namespace fathom::cpu;
 
 namespace {
 
-using fathom::bench::seconds;
+using fathom::testing::seconds;
 
 struct Contender {
   std::string name;

@@ -3,9 +3,9 @@
 
 #include <chrono>
 
-namespace fathom::bench {
+namespace fathom::testing {
 
 // On a clock that never goes back; only differences mean something.
 inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-}  // namespace fathom::bench
+}  // namespace fathom::testing
