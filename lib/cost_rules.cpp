@@ -152,12 +152,14 @@ struct Rule {
     // Row indices and original positions; with the rest, the indices of all candidates.
     written((op.rest ? candidates + n : 2 * n) * kIndexBytes);
   }
-  void operator()(const GatherRows& op) const {
-    const u128 cells = product(n, op.width);
+  // Rows copied by their indices.
+  void gathered(std::int64_t width, DType type) const {
+    const u128 cells = product(n, width);
     elements(E::kGather, cells);
-    read(cells * size_of(op.act) + n * kIndexBytes);
-    written(cells * size_of(op.act));
+    read(cells * size_of(type) + n * kIndexBytes);
+    written(cells * size_of(type));
   }
+  void operator()(const GatherRows& op) const { gathered(op.width, op.act); }
   void operator()(const ScatterAddRows& op) const {
     const u128 cells = product(n, op.width);
     if (op.gate.kind != GateKind::kNone) elements(E::kGate, cells);
@@ -172,12 +174,7 @@ struct Rule {
     read((logits + (op.correction && n ? product(op.experts) : 0)) * kF32Bytes);
     written(product(n, op.picks) * (2 * kIndexBytes) + static_cast<u128>(op.experts + 1) * kIndexBytes);
   }
-  void operator()(const ExpertDispatch& op) const {
-    const u128 cells = product(n, op.width);
-    elements(E::kGather, cells);
-    read(cells * size_of(op.act) + n * kIndexBytes);
-    written(cells * size_of(op.act));
-  }
+  void operator()(const ExpertDispatch& op) const { gathered(op.width, op.act); }
   void operator()(const ExpertCombine& op) const {
     const u128 cells = product(n, op.width);
     const u128 result = product(op.tokens, op.width);

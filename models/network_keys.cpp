@@ -2,68 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <type_traits>
-#include <utility>
+#include "models/key_rows.hpp"
 
 namespace fathom {
 namespace {
 
-constexpr std::int64_t kMax = std::int64_t{1} << 40;  // validate() knows the real limits
-
-std::string text(std::int64_t value) {
-  return fmt::format("{}", value);
-}
-std::string text(bool value) {
-  return value ? "yes" : "no";
-}
-std::string text(double value) {
-  return fmt::format("{}", value);
-}
-std::string text(const std::string& value) {
-  return value;
-}
-std::string text(const Fraction& value) {
-  return value.str();
-}
-std::string text(DType value) {
-  return std::string(dtype_name(value));
-}
-std::string text(Rounding value) {
-  return std::string(rounding_name(value));
-}
-template <class T>
-std::string text(const std::optional<T>& value) {
-  return value ? text(*value) : std::string();
-}
-
-template <class Enum>
-struct Named {
-  const char* name;
-  Enum value;
-};
-template <class Enum, std::size_t N>
-std::string named(const Named<Enum> (&table)[N], Enum value) {
-  for (const auto& row : table)
-    if (row.value == value) return row.name;
-  return "?";
-}
-template <class Enum, std::size_t N>
-Enum choose(const IniValue& value, const Named<Enum> (&table)[N]) {
-  std::vector<std::string> names;
-  for (const auto& row : table) {
-    if (value.text() == row.name) return row.value;
-    names.emplace_back(row.name);
-  }
-  value.fail(fmt::format("unknown value '{}'", value.text().substr(0, 60)), name_hint(value.text(), names));
-}
-
-template <class Enum, std::size_t N>
-std::string all_names(const Named<Enum> (&table)[N]) {
-  std::string names;
-  for (const auto& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
-  return names;
-}
+using keys::all_names, keys::choose, keys::kMax, keys::Named, keys::named, keys::named_row, keys::reach, keys::text, keys::value_row;
 
 constexpr Named<NormKind> kNorms[] = {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}};
 constexpr Named<PositionKind> kPositions[] = {
@@ -105,118 +49,6 @@ void set_qk_norm(AttentionConfig& a, QkNorm kind) {
   a.qk_norm_full = kind == QkNorm::kFull;
   a.qk_norm = kind != QkNorm::kNone && kind != QkNorm::kFull;
   a.qk_gain = kind == QkNorm::kPerHead ? QkGain::kPerHead : kind == QkNorm::kNoGain ? QkGain::kNone : QkGain::kShared;
-}
-
-// A row names its member by a path of member pointers: value_row<BlockDraft, &BlockDraft::moe,
-// &MoeConfig::experts>(...). Reading engages an optional group on the way; peek() gives nullptr where a group is
-// absent.
-template <class T>
-constexpr bool kIsOptional = false;
-template <class T>
-constexpr bool kIsOptional<std::optional<T>> = true;
-
-template <auto Head, auto... Rest, class T>
-auto& reach(T& object) {
-  auto& found = object.*Head;
-  if constexpr (sizeof...(Rest) == 0) {
-    return found;
-  } else if constexpr (kIsOptional<std::remove_cvref_t<decltype(found)>>) {
-    if (!found) found.emplace();
-    return reach<Rest...>(*found);
-  } else {
-    return reach<Rest...>(found);
-  }
-}
-
-template <auto Head, auto... Rest, class T>
-const auto* peek(const T& object) {
-  const auto& found = object.*Head;
-  if constexpr (sizeof...(Rest) == 0) {
-    return &found;
-  } else if constexpr (kIsOptional<std::remove_cvref_t<decltype(found)>>) {
-    return found ? peek<Rest...>(*found) : decltype(peek<Rest...>(*found)){};
-  } else {
-    return peek<Rest...>(found);
-  }
-}
-
-// How a member's type is written in a file.
-void read_into(std::int64_t& member, const IniValue& value) {
-  member = value.integer(0, kMax);
-}
-void read_into(bool& member, const IniValue& value) {
-  member = value.boolean();
-}
-void read_into(double& member, const IniValue& value) {
-  member = value.real();
-}
-void read_into(std::string& member, const IniValue& value) {
-  member = value.text();
-}
-void read_into(Fraction& member, const IniValue& value) {
-  member = value.fraction();
-}
-void read_into(DType& member, const IniValue& value) {
-  member = value.parse(parse_dtype);
-}
-void read_into(Rounding& member, const IniValue& value) {
-  member = value.parse(parse_rounding);
-}
-template <class T>
-void read_into(std::optional<T>& member, const IniValue& value) {
-  read_into(member.emplace(), value);
-}
-const char* values_of(std::int64_t) {
-  return "integer";
-}
-const char* values_of(bool) {
-  return "yes, no";
-}
-const char* values_of(double) {
-  return "number";
-}
-const char* values_of(const std::string&) {
-  return "text";
-}
-const char* values_of(const Fraction&) {
-  return "fraction";
-}
-const char* values_of(DType) {
-  return "f32, bf16, f16, f8, i8";
-}
-const char* values_of(Rounding) {
-  return "floor, half-up, ceil";
-}
-template <class T>
-const char* values_of(const std::optional<T>&) {
-  return values_of(T{});
-}
-
-template <class T, auto... Path>
-KeyRow<T> value_row(const char* key, const char* standard, const char* meaning) {
-  using Value = std::remove_cvref_t<decltype(reach<Path...>(std::declval<T&>()))>;
-  return {key,
-          values_of(Value{}),
-          standard,
-          meaning,
-          [](T& object, const IniValue& value) { read_into(reach<Path...>(object), value); },
-          [](const T& object) {
-            const auto* member = peek<Path...>(object);
-            return member != nullptr ? text(*member) : std::string();
-          }};
-}
-
-template <class T, const auto& Table, auto... Path>
-KeyRow<T> named_row(const char* key, const char* standard, const char* meaning) {
-  return {key,
-          all_names(Table),
-          standard,
-          meaning,
-          [](T& object, const IniValue& value) { reach<Path...>(object) = choose(value, Table); },
-          [](const T& object) {
-            const auto* member = peek<Path...>(object);
-            return member != nullptr ? named(Table, *member) : std::string();
-          }};
 }
 
 }  // namespace
@@ -398,71 +230,6 @@ const std::vector<KeyRow<Lora>>& lora_rows() {
        [](const Lora& t) { return fmt::format("{}", fmt::join(t.targets, ", ")); }},
   };
   return rows;
-}
-
-BlockConfig finished(const BlockDraft& draft, const Network& network) {
-  BlockConfig block;
-  block.norms = draft.norms, block.post_norm_only = draft.post_norm_only;
-  block.parallel = draft.parallel, block.parallel_norms = draft.parallel_norms;
-  block.route = draft.route;
-  if (draft.attention) {
-    AttentionConfig a = draft.att;
-    if (a.kv_heads == 0) a.kv_heads = a.heads;
-    if (draft.mla) {
-      a.mla = draft.mla;
-      a.mla->rope_dim = std::max<std::int64_t>(0, draft.rope_dim);
-      if (a.head_dim == 0) a.head_dim = a.mla->nope_dim + a.mla->rope_dim;
-      a.rope_dim = network.positions == PositionKind::kRope ? a.mla->rope_dim : 0;
-    } else {
-      if (a.head_dim == 0 && a.heads > 0) {
-        if (network.width % a.heads != 0)
-          throw_input(fmt::format("the width {} is no multiple of {} heads", network.width, a.heads),
-                      {network.source, 0, "head_dim"}, "state head_dim");
-        a.head_dim = network.width / a.heads;
-      }
-      a.rope_dim = draft.rope_dim >= 0 ? draft.rope_dim : network.positions == PositionKind::kRope ? a.head_dim : 0;
-    }
-    block.attention = a;
-  }
-  if (draft.mlp.width > 0 || draft.moe) {
-    block.mlp = draft.mlp;
-    block.mlp->moe = draft.moe;
-    if (draft.moe) {
-      block.mlp->width = 0;
-      if (draft.moe->shared > 0 && draft.moe->shared_width == 0) block.mlp->moe->shared_width = draft.moe->width;
-    }
-  }
-  return block;
-}
-
-BlockDraft draft_of(const BlockConfig& block, const Network& network) {
-  BlockDraft draft;
-  draft.norms = block.norms, draft.post_norm_only = block.post_norm_only;
-  draft.parallel = block.parallel, draft.parallel_norms = block.parallel_norms;
-  draft.route = block.route;
-  draft.attention = block.attention.has_value();
-  if (block.attention) {
-    AttentionConfig a = *block.attention;
-    draft.mla = a.mla;
-    a.mla.reset();
-    if (a.kv_heads == a.heads) a.kv_heads = 0;
-    if (draft.mla) {
-      draft.rope_dim = draft.mla->rope_dim;
-      if (a.head_dim == draft.mla->nope_dim + draft.mla->rope_dim) a.head_dim = 0;
-    } else {
-      draft.rope_dim = a.rope_dim == (network.positions == PositionKind::kRope ? a.head_dim : 0) ? -1 : a.rope_dim;
-      if (a.heads > 0 && network.width % a.heads == 0 && a.head_dim == network.width / a.heads) a.head_dim = 0;
-    }
-    draft.att = a;
-  }
-  if (block.mlp) {
-    draft.mlp = *block.mlp;
-    draft.moe = block.mlp->moe;
-    draft.mlp.moe.reset();
-    if (draft.moe) draft.mlp.width = 0;
-    if (draft.moe && draft.moe->shared_width == draft.moe->width && draft.moe->shared > 0) draft.moe->shared_width = 0;
-  }
-  return draft;
 }
 
 }  // namespace fathom

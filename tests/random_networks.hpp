@@ -28,6 +28,15 @@ class Dice {
   std::mt19937_64 random_;
 };
 
+// What stands beside the projections of plain attention.
+inline void random_biases_and_norms(Dice& dice, AttentionConfig& a) {
+  a.qkv_bias = dice.coin(), a.out_bias = dice.coin(), a.sinks = dice.coin();
+  const std::int64_t norm = dice.between(0, 4);
+  a.qk_norm_full = norm == 1;
+  a.qk_norm = norm > 1;
+  if (a.qk_norm) a.qk_gain = norm == 2 ? QkGain::kShared : norm == 3 ? QkGain::kPerHead : QkGain::kNone;
+}
+
 inline AttentionConfig random_attention(Dice& dice) {
   AttentionConfig a;
   a.kv_heads = dice.between(1, 3);
@@ -40,11 +49,7 @@ inline AttentionConfig random_attention(Dice& dice) {
     a.head_dim = a.mla->nope_dim + a.mla->rope_dim;
     a.rope_dim = a.mla->rope_dim;
   } else {
-    a.qkv_bias = dice.coin(), a.out_bias = dice.coin(), a.sinks = dice.coin();
-    const std::int64_t norm = dice.between(0, 4);
-    a.qk_norm_full = norm == 1;
-    a.qk_norm = norm > 1;
-    if (a.qk_norm) a.qk_gain = norm == 2 ? QkGain::kShared : norm == 3 ? QkGain::kPerHead : QkGain::kNone;
+    random_biases_and_norms(dice, a);
   }
   if (dice.between(0, 3) == 0) a.window = dice.between(1, 12);
   if (a.window == 0 && dice.between(0, 3) == 0) a.chunk = dice.between(1, 12);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/builder.hpp"
+#include "tools/check_cases.hpp"
 
 namespace fathom::testing {
 
@@ -64,15 +65,7 @@ inline Network network(const Tiny& t) {
   return with_routes(n, t.every, route);
 }
 
-inline Scenario scenario(Phase phase, std::int64_t batch, std::int64_t length) {
-  Scenario s;
-  s.phase = phase;
-  s.batch = batch;
-  s.length = length;
-  s.logits = LogitsKind::kAll;
-  if (phase == Phase::kDecode) s.context = length;
-  return s;
-}
+inline Scenario scenario(Phase phase, std::int64_t batch, std::int64_t length) { return small_scenario(phase, batch, length); }
 
 struct NamedTiny {
   std::string name;

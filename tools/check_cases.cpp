@@ -24,16 +24,6 @@ Network base() {
   return n;
 }
 
-Scenario in(Phase phase, std::int64_t batch, std::int64_t length) {
-  Scenario s;
-  s.phase = phase;
-  s.batch = batch;
-  s.length = length;
-  s.logits = LogitsKind::kAll;
-  if (phase == Phase::kDecode) s.context = length;
-  return s;
-}
-
 class Cases {
  public:
   void add(const std::string& name, const Network& network, Scenario scenario, CheckScores scores = CheckScores::kComputed) {
@@ -41,9 +31,9 @@ class Cases {
   }
   // Training, prefill and decode at one size each.
   void phases(const std::string& name, const Network& network) {
-    add(name, network, in(Phase::kTrain, 2, 9));
-    add(name, network, in(Phase::kPrefill, 2, 11));
-    add(name, network, in(Phase::kDecode, 3, 10));
+    add(name, network, small_scenario(Phase::kTrain, 2, 9));
+    add(name, network, small_scenario(Phase::kPrefill, 2, 11));
+    add(name, network, small_scenario(Phase::kDecode, 3, 10));
   }
   std::vector<CheckCase> take() { return std::move(all_); }
 
@@ -67,11 +57,11 @@ Network routed(const Change& change, Network n = base()) {
 
 void dense(Cases& cases) {
   for (const std::int64_t length : {1, 7, 31, 32, 33}) {
-    cases.add("dense", base(), in(Phase::kTrain, 1, length));
-    cases.add("dense", base(), in(Phase::kPrefill, 1, length));
-    cases.add("dense", base(), in(Phase::kDecode, length, 12));
+    cases.add("dense", base(), small_scenario(Phase::kTrain, 1, length));
+    cases.add("dense", base(), small_scenario(Phase::kPrefill, 1, length));
+    cases.add("dense", base(), small_scenario(Phase::kDecode, length, 12));
   }
-  cases.add("dense, one key", base(), in(Phase::kDecode, 3, 1));
+  cases.add("dense, one key", base(), small_scenario(Phase::kDecode, 3, 1));
   Network n = base();
   n.norm = NormKind::kLayer, n.positions = PositionKind::kLearned;
   cases.phases("layer norms, biases, learned positions", changed(n, [](BlockConfig& b) { b.attention->rope_dim = 0, b.attention->qkv_bias = b.attention->out_bias = b.mlp->bias = true; }));
@@ -86,7 +76,7 @@ void dense(Cases& cases) {
   cases.phases("untied head with a bias, padded vocabulary", n);
   for (const ActivationKind kind : {ActivationKind::kGeluTanh, ActivationKind::kGeluErf, ActivationKind::kSilu, ActivationKind::kRelu, ActivationKind::kRelu2})
     for (const bool gated : {false, true})
-      cases.add(gated ? "gated activation" : "activation", changed(base(), [&](BlockConfig& b) { b.mlp->activation = kind, b.mlp->gated = gated; }), in(Phase::kTrain, 2, 7));
+      cases.add(gated ? "gated activation" : "activation", changed(base(), [&](BlockConfig& b) { b.mlp->activation = kind, b.mlp->gated = gated; }), small_scenario(Phase::kTrain, 2, 7));
   cases.phases("parallel block", changed(base(), [](BlockConfig& b) { b.parallel = true, b.parallel_norms = 1; }));
   cases.phases("norms after", changed(base(), [](BlockConfig& b) { b.norms = 4; }));
   cases.phases("norms after only", changed(base(), [](BlockConfig& b) { b.post_norm_only = true; }));
@@ -101,13 +91,13 @@ void dense(Cases& cases) {
   cases.phases("adapters of low rank", n);
   n = base();
   n.freeze_embedding = true;
-  cases.add("frozen embedding", n, in(Phase::kTrain, 2, 9));
-  Scenario s = in(Phase::kTrain, 2, 9);
+  cases.add("frozen embedding", n, small_scenario(Phase::kTrain, 2, 9));
+  Scenario s = small_scenario(Phase::kTrain, 2, 9);
   for (const Recompute policy : {Recompute::kSelective, Recompute::kFull}) {
     s.recompute = policy, s.grad_accumulation = 2;
     cases.add("recomputation, two micro-steps", base(), s);
   }
-  s = in(Phase::kPrefill, 3, 7);
+  s = small_scenario(Phase::kPrefill, 3, 7);
   s.logits = LogitsKind::kLast;
   cases.add("last logits", base(), s);
 }
@@ -116,7 +106,7 @@ void attention(Cases& cases) {
   const auto with = [](auto&& change) { return changed(base(), [&](BlockConfig& b) { change(*b.attention); }); };
   const auto chunked = [&](const std::string& name, const Network& network) {
     cases.phases(name, network);
-    Scenario s = in(Phase::kPrefill, 2, 5);
+    Scenario s = small_scenario(Phase::kPrefill, 2, 5);
     s.past = 6;
     cases.add(name + ", after cached keys", network, s);
   };
@@ -129,7 +119,7 @@ void attention(Cases& cases) {
   for (const QkGain gain : {QkGain::kShared, QkGain::kPerHead, QkGain::kNone})
     cases.phases("query and key norms", with([&](AttentionConfig& a) { a.qk_norm = true, a.qk_gain = gain; }));
   cases.phases("query and key norms over the row", with([](AttentionConfig& a) { a.qk_norm_full = true; }));
-  Scenario s = in(Phase::kTrain, 2, 9);
+  Scenario s = small_scenario(Phase::kTrain, 2, 9);
   s.full_mask = true;
   cases.add("full mask", base(), s);
   const auto latent = [&](std::int64_t query_rank) {
@@ -143,7 +133,7 @@ void attention(Cases& cases) {
   chunked("latent attention, query rank", latent(5));
   for (const MlaStrategy strategy : {MlaStrategy::kAbsorbed, MlaStrategy::kDecompress})
     for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
-      s = in(phase, 3, 9);
+      s = small_scenario(phase, 3, 9);
       s.mla = strategy;
       cases.add(strategy == MlaStrategy::kAbsorbed ? "latent attention, absorbed" : "latent attention, decompressed", latent(5), s);
     }
@@ -153,20 +143,20 @@ void mixture_of_depths(Cases& cases) {
   for (const Fraction& capacity : {Fraction{0, 1}, Fraction{1, 4}, Fraction{1, 1}}) {
     const Network network = routed([&](Route& r) { r.capacity = capacity; });
     for (const CheckScores scores : {CheckScores::kComputed, CheckScores::kEqual, CheckScores::kTied}) {
-      cases.add("mod", network, in(Phase::kTrain, 2, 13), scores);
-      cases.add("mod", network, in(Phase::kPrefill, 1, 33), scores);
+      cases.add("mod", network, small_scenario(Phase::kTrain, 2, 13), scores);
+      cases.add("mod", network, small_scenario(Phase::kPrefill, 1, 33), scores);
     }
   }
   const Network half = routed([](Route&) {});
   for (const CheckScores scores : {CheckScores::kComputed, CheckScores::kNobody, CheckScores::kEveryone}) {
-    Scenario s = in(Phase::kPrefill, 3, 11);
+    Scenario s = small_scenario(Phase::kPrefill, 3, 11);
     s.routing = RoutingRule::kThreshold;
     cases.add("mod, threshold", half, s, scores);
     s.past = 5;
     cases.add("mod, threshold, after cached keys", half, s, scores);
-    for (const std::int64_t batch : {1, 5, 33}) cases.add("mod, ragged caches", half, in(Phase::kDecode, batch, 12), scores);
+    for (const std::int64_t batch : {1, 5, 33}) cases.add("mod, ragged caches", half, small_scenario(Phase::kDecode, batch, 12), scores);
   }
-  Scenario s = in(Phase::kTrain, 3, 11);
+  Scenario s = small_scenario(Phase::kTrain, 3, 11);
   s.routing = RoutingRule::kRandom;
   cases.add("mod, random routing", half, s);
   for (const Gate& gate : {Gate{GateKind::kNone}, Gate{GateKind::kSigmoid}, Gate{GateKind::kScaledSigmoid, 0.1, 0}, Gate{GateKind::kTanh, 0.2, 1}})
@@ -180,9 +170,9 @@ void mixture_of_depths(Cases& cases) {
   cases.phases("mod, no auxiliary loss", routed([](Route& r) { r.aux_lambda = 0; }));
   for (const std::int64_t hidden : {0, 6}) {
     const Network network = routed([&](Route& r) { r.predictor = Predictor{hidden}; });
-    cases.add("mod, predictor", network, in(Phase::kTrain, 2, 9));
+    cases.add("mod, predictor", network, small_scenario(Phase::kTrain, 2, 9));
     for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
-      s = in(phase, 4, 9);
+      s = small_scenario(phase, 4, 9);
       s.routing = RoutingRule::kPredictor;
       cases.add("mod, predictor", network, s);
     }
@@ -205,7 +195,7 @@ void experts(Cases& cases) {
   const auto none = [](MoeConfig&) {};
   cases.phases("experts", with(4, 2, none));
   cases.phases("every expert", with(3, 3, none));
-  cases.add("experts, many rows", with(2, 1, none), in(Phase::kTrain, 2, 33));
+  cases.add("experts, many rows", with(2, 1, none), small_scenario(Phase::kTrain, 2, 33));
   cases.phases("experts, sigmoid, biases", with(4, 2, [](MoeConfig& e) { e.sigmoid = e.router_bias = e.correction_bias = true; }));
   cases.phases("experts, correction", with(4, 2, [](MoeConfig& e) { e.correction_bias = true; }));
   cases.phases("experts, capacity", with(3, 2, [](MoeConfig& e) { e.capacity = Fraction{1, 2}; }));
@@ -216,7 +206,7 @@ void experts(Cases& cases) {
   const Network staged = routed([](Route&) {}, with(4, 2, none)), both = routed([](Route&) {}, with(4, 2, noops));
   cases.phases("staged MoDE", staged);
   cases.phases("staged and integrated MoDE", both);
-  Scenario s = in(Phase::kPrefill, 3, 11);
+  Scenario s = small_scenario(Phase::kPrefill, 3, 11);
   s.routing = RoutingRule::kThreshold;
   for (const CheckScores scores : {CheckScores::kComputed, CheckScores::kNobody}) cases.add("staged MoDE, threshold", staged, s, scores);
 }

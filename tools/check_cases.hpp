@@ -27,6 +27,17 @@ struct CheckCase {
   CheckScores scores = CheckScores::kComputed;
 };
 
+// A pass of `batch` sequences with logits everywhere; `length` tokens each, of a decode step keys.
+inline Scenario small_scenario(Phase phase, std::int64_t batch, std::int64_t length) {
+  Scenario s;
+  s.phase = phase;
+  s.batch = batch;
+  s.length = length;
+  s.logits = LogitsKind::kAll;
+  if (phase == Phase::kDecode) s.context = length;
+  return s;
+}
+
 std::vector<CheckCase> check_cases();
 
 }  // namespace fathom

@@ -40,6 +40,16 @@ template <class V, int kRows, int kVecs, bool kColumn>
   }
 }
 
+// acc[i][v] = sum_r a[i * lda + r] * b[r][v].
+template <class V, int kRows, int kVecs>
+[[gnu::always_inline]] inline void product(typename V::T (&acc)[kRows][kVecs], const float* a, Index lda, const float* b, Index ldb, Index depth) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) acc[i][v] = V::zero();
+  outer<V, kRows, kVecs, false>(acc, a, lda, b, ldb, depth);
+}
+
 // Scores of kRows keys against kVecs query vectors: s[i][v] = k_i . q, masked outside [lo, hi), and their running maximum.
 // s, lo, hi and block_max point at the first of the kVecs vectors; key is the index of k's first row.
 template <class V, int kRows, int kVecs, bool kMask, bool kMax>
@@ -47,11 +57,7 @@ void score_rows(const float* k, Index k_stride, const float* q_t, Index d, float
                 const std::int32_t* hi, Index key, float* block_max) {
   constexpr int kTile = V::kTileVecs * V::kWidth;
   typename V::T acc[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) acc[i][v] = V::zero();
-  outer<V, kRows, kVecs, false>(acc, k, k_stride, q_t, kTile, d);
+  product<V>(acc, k, k_stride, q_t, kTile, d);
 #pragma GCC unroll 8
   for (int v = 0; v < kVecs; ++v) {
     typename V::T top{};
@@ -96,11 +102,7 @@ void score_gradient_rows(const float* value, Index v_stride, const float* d_out_
                          float factor, const float* lse2, const float* delta) {
   constexpr int kTile = V::kTileVecs * V::kWidth;
   typename V::T acc[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) acc[i][v] = V::zero();
-  outer<V, kRows, kVecs, false>(acc, value, v_stride, d_out_t, kTile, d);
+  product<V>(acc, value, v_stride, d_out_t, kTile, d);
   const typename V::T c = V::set1(factor);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/attention_f32.hpp"
 #include "kernels/cpu/columns.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/pieces.hpp"
@@ -29,23 +28,12 @@ Heads heads_of(const fathom::Attention& op, const OperandView& q, const OperandV
   return {{q.data, q.cols}, {kv.data + k_at * size, kv.cols}, {kv.data + v_at * size, kv.cols}};
 }
 
-std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
 std::int64_t keys_of(const fathom::Attention& op, std::int64_t key_rows) {
   return op.apart ? (op.sequences > 0 ? key_rows / op.sequences : 0) : queries_of(op);
 }
 
 AttentionShape shape_of(const fathom::Attention& op, std::int64_t queries, std::int64_t keys, const std::int32_t* q_positions, const std::int32_t* kv_positions) {
-  AttentionShape shape;
-  shape.q_rows = queries;
-  shape.kv_rows = keys;
-  shape.heads = op.heads;
-  shape.kv_heads = op.kv_heads;
-  shape.d_qk = op.qk_dim;
-  shape.d_v = op.v_dim;
-  shape.causal = op.mask.kind == MaskKind::kCausal;
-  shape.window = shape.causal ? op.mask.window : 0;
-  shape.chunk = shape.causal ? op.mask.chunk : 0;
-  shape.scale = static_cast<float>(attention_scale(op));
+  AttentionShape shape = attention_shape(op, queries, keys);
   shape.q_positions = q_positions;
   shape.kv_positions = kv_positions;
   return shape;
@@ -138,6 +126,21 @@ void note(const Sequences& sequences, Executed& executed) {
 float value_at(const OperandView& v, std::int64_t i) { return v.dtype == DType::kF32 ? v.as<float>()[i] : static_cast<float>(v.as<bf16>()[i]); }
 
 }  // namespace
+
+AttentionShape attention_shape(const fathom::Attention& op, std::int64_t queries, std::int64_t keys) {
+  AttentionShape shape;
+  shape.q_rows = queries;
+  shape.kv_rows = keys;
+  shape.heads = op.heads;
+  shape.kv_heads = op.kv_heads;
+  shape.d_qk = op.qk_dim;
+  shape.d_v = op.v_dim;
+  shape.causal = op.mask.kind == MaskKind::kCausal;
+  shape.window = shape.causal ? op.mask.window : 0;
+  shape.chunk = shape.causal ? op.mask.chunk : 0;
+  shape.scale = static_cast<float>(attention_scale(op));
+  return shape;
+}
 
 AttentionExtent attention_extent(const Mask& mask, std::span<const std::int32_t> queries, std::span<const std::int32_t> keys) {
   AttentionExtent extent;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/attention_f32.hpp"
 #include "kernels/program.hpp"
 
 namespace fathom::cpu {
@@ -16,6 +17,12 @@ namespace fathom::cpu {
 inline double attention_scale(const fathom::Attention& op) {
   return 1.0 / std::sqrt(static_cast<double>(op.scale_dim > 0 ? op.scale_dim : op.qk_dim));
 }
+
+// Queries of a sequence that takes all its tokens.
+inline std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
+
+// What the f32 kernel does for one sequence of the op; positions are the caller's.
+AttentionShape attention_shape(const fathom::Attention& op, std::int64_t queries, std::int64_t keys);
 
 // (query, key) pairs that the mask leaves, and keys that any query sees; both position lists ascend.
 struct AttentionExtent {

@@ -18,18 +18,8 @@ std::int64_t qkv_stride(const fathom::Attention& op) {
 }
 
 AttentionShape f32_shape(const fathom::Attention& op, std::int64_t sequences, std::int64_t rows, const std::int32_t* positions) {
-  AttentionShape shape;
+  AttentionShape shape = attention_shape(op, rows, rows);
   shape.batch = sequences;
-  shape.q_rows = rows;
-  shape.kv_rows = rows;
-  shape.heads = op.heads;
-  shape.kv_heads = op.kv_heads;
-  shape.d_qk = op.qk_dim;
-  shape.d_v = op.v_dim;
-  shape.causal = op.mask.kind == MaskKind::kCausal;
-  shape.window = shape.causal ? op.mask.window : 0;
-  shape.chunk = shape.causal ? op.mask.chunk : 0;
-  shape.scale = static_cast<float>(attention_scale(op));
   // Without window and chunk the order of rows alone decides what is visible.
   if (op.mask.window > 0 || op.mask.chunk > 0) shape.q_positions = shape.kv_positions = positions;
   return shape;
@@ -53,8 +43,6 @@ AttentionInputs bf16_inputs(const fathom::Attention& op, std::int64_t sequences,
   in.q_stride = in.k_stride = in.v_stride = qkv_stride(op);
   return in;
 }
-
-std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
 
 // Whether the kernels that read one [q | k | v] buffer in the compute type do it; else general_attention with views and conversions.
 bool plain(const fathom::Attention& op) {

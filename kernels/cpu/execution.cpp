@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/execute.hpp"
+#include "kernels/cpu/gemv_call.hpp"
 #include "kernels/cpu/rope.hpp"
 #include "lib/error.hpp"
 
@@ -83,14 +84,7 @@ void CpuExecution::store_cache(const OperandView& view, std::span<const float> v
 std::vector<float> CpuExecution::load_cache(const OperandView& view) const { return load_kv(kv_layout_of(view.at.tensor), view.data); }
 
 void CpuExecution::run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
-  Gemv call;
-  call.m = rows;
-  call.n = op.out;
-  call.k = op.in;
-  call.dtype = op.act;
-  call.out = op.result;
-  call.layout = op.transposed ? GemvLayout::kNK : GemvLayout::kKN;
-  call.accumulate = op.accumulate;
+  Gemv call = gemv_call(op, rows, op.transposed ? GemvLayout::kNK : GemvLayout::kKN);
   call.x = bound.in[0].data;
   call.w = bound.in[1].data;
   call.y = bound.out[0].data;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/gemv.hpp"
+#include "kernels/cpu/gemv_call.hpp"
 
 #if FATHOM_CPU
 
@@ -71,14 +71,7 @@ void GroupedGemm::run_rows(const Call& call, std::int64_t expert) const {
   const float* bias = call.bias ? call.bias + expert * op_.out : nullptr;
   const std::byte* w = at(call.w, expert * op_.in * op_.out, op_.weight);  // packed copies stand where the plain ones stood
   if (rows <= gemv_rows_) {
-    Gemv product;
-    product.m = rows;
-    product.n = op_.out;
-    product.k = op_.in;
-    product.dtype = op_.act;
-    product.out = op_.result;
-    product.layout = GemvLayout::kKN;
-    product.accumulate = op_.accumulate;
+    Gemv product = gemv_call(op_, rows, GemvLayout::kKN);
     product.x = x;
     product.w = w;
     product.y = y;

@@ -53,7 +53,6 @@ void each_element(const KvLayout& layout, const Visit& visit) {
 std::int64_t query_stride(const fathom::Attention& op) { return op.heads * op.qk_dim + (op.apart ? 0 : op.kv_heads * (op.qk_dim + op.v_dim)); }
 size_t cache_input(const fathom::Attention& op) { return op.apart ? 4 : 2; }
 std::int64_t group_of(const fathom::Attention& op) { return op.heads / op.kv_heads; }
-std::int64_t queries_of(const fathom::Attention& op) { return op.sequences > 0 ? op.rows.count / op.sequences : 0; }
 std::int64_t capacity_of(const fathom::Attention& op, std::int64_t cache_rows) { return op.sequences > 0 ? cache_rows / op.sequences : 0; }
 
 bool streams(const fathom::Attention& op) {

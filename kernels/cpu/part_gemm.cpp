@@ -8,7 +8,7 @@
 #include "kernels/cpu/columns.hpp"
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/elementwise.hpp"
-#include "kernels/cpu/gemv.hpp"
+#include "kernels/cpu/gemv_call.hpp"
 #include "lib/error.hpp"
 
 #if FATHOM_CPU
@@ -62,14 +62,7 @@ void PartGemm::run_part(const Call& call, std::int64_t part) const {
   const auto target = [&](std::int64_t at) { return static_cast<std::byte*>(call.result) + at * result_size; };
   const float* bias = call.bias ? call.bias + part * op_.out : nullptr;
   if (streams(call.rows)) {
-    Gemv product;
-    product.m = call.rows;
-    product.n = op_.out;
-    product.k = op_.in;
-    product.dtype = op_.act;
-    product.out = op_.result;
-    product.layout = GemvLayout::kKN;
-    product.accumulate = op_.accumulate;
+    Gemv product = gemv_call(op_, call.rows, GemvLayout::kKN);
     product.x = source(call.first, in_at(part));
     product.w = source(call.second, weights);
     product.y = target(out_at(part));

@@ -193,6 +193,22 @@ ExpertSelectArgs expert_args(const ExpertSelect& op, const AssignedBuffers& buff
   return a;
 }
 
+// Rows between tokens and the places of experts, in either direction: `op` dispatches or combines its first operand by its second, a permutation.
+template <class RowsOp>
+ExpertRowsArgs moved_rows(const RowsOp& op, std::int64_t tokens, const AssignedBuffers& buffers, const BoundOp& bound) {
+  ExpertRowsArgs a;
+  a.type = op.act;
+  a.tokens = tokens;
+  a.width = op.width;
+  a.picks = static_cast<int>(buffers.select->picks);
+  a.rows = {op.rows.count, buffers.offsets.as<std::int32_t>() + buffers.select->experts};
+  a.x = bound.in[0].data;
+  a.y = bound.out[0].data;
+  a.permutation = bound.in[1].as<std::int32_t>();
+  a.slots = buffers.slots;
+  return a;
+}
+
 }  // namespace
 
 void Lowering::operator()(const ExpertSelect& op) {
@@ -221,47 +237,18 @@ void Lowering::operator()(const ExpertSelectBackward& op) {
 
 void Lowering::operator()(const ExpertDispatch& op) {
   const AssignedBuffers& buffers = assigned_of(in(1));
-  ExpertRowsArgs a;
-  a.type = op.act;
-  a.tokens = buffers.select->rows.count;
-  a.width = op.width;
-  a.picks = static_cast<int>(buffers.select->picks);
-  a.rows = {op.rows.count, buffers.offsets.as<std::int32_t>() + buffers.select->experts};
-  a.x = in(0).data;
-  a.y = out(0).data;
-  a.permutation = in(1).as<std::int32_t>();
-  a.slots = buffers.slots;
+  const ExpertRowsArgs a = moved_rows(op, buffers.select->rows.count, buffers, bound_);
   launch(&Kernels::expert_dispatch, a, "expert_dispatch");
 }
 
 void Lowering::operator()(const ExpertDispatchBackward& op) {
-  const AssignedBuffers& buffers = assigned_of(in(1));
-  ExpertRowsArgs a;
-  a.type = op.forward.act;
-  a.tokens = op.tokens;
-  a.width = op.forward.width;
-  a.picks = static_cast<int>(buffers.select->picks);
-  a.rows = {op.forward.rows.count, buffers.offsets.as<std::int32_t>() + buffers.select->experts};
-  a.x = in(0).data;
-  a.y = out(0).data;
-  a.permutation = in(1).as<std::int32_t>();
-  a.slots = buffers.slots;
+  ExpertRowsArgs a = moved_rows(op.forward, op.tokens, assigned_of(in(1)), bound_);
   a.accumulate = op.accumulate;
   launch(&Kernels::expert_combine, a, "expert_dispatch_backward");
 }
 
 void Lowering::operator()(const ExpertCombine& op) {
-  const AssignedBuffers& buffers = assigned_of(in(1));
-  ExpertRowsArgs a;
-  a.type = op.act;
-  a.tokens = op.tokens;
-  a.width = op.width;
-  a.picks = static_cast<int>(buffers.select->picks);
-  a.rows = {op.rows.count, buffers.offsets.as<std::int32_t>() + buffers.select->experts};
-  a.x = in(0).data;
-  a.y = out(0).data;
-  a.permutation = in(1).as<std::int32_t>();
-  a.slots = buffers.slots;
+  ExpertRowsArgs a = moved_rows(op, op.tokens, assigned_of(in(1)), bound_);
   a.weights = in(2).as<float>();
   a.shared = op.shared ? in(3).data : nullptr;
   a.shared_gate = op.shared_gate ? in(4).data : nullptr;

@@ -4,12 +4,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <tuple>
 
 #include "lib/error.hpp"
+#include "lib/gpu/csv_lines.hpp"
 #include "lib/gpu/nelder_mead.hpp"
 
 namespace fathom::gpu {
@@ -20,20 +19,10 @@ double traffic_factor(std::string_view op, int gpus) {
   return op == "all_reduce" ? 2 * share : share;
 }
 
-std::vector<std::string> fields_of(std::string_view line) {
-  std::vector<std::string> fields;
-  while (true) {
-    const auto comma = line.find(',');
-    fields.emplace_back(line.substr(0, comma));
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
-
-double positive(const std::string& text, const std::string& file, int line, const char* column) {
+double positive(std::string_view text, const std::string& file, int line, const char* column) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value > 0)) throw_input("'" + text + "' is not a positive number", {file, line, column});
+  if (error != std::errc{} || end != text.data() + text.size() || !(value > 0)) throw_input("'" + std::string(text) + "' is not a positive number", {file, line, column});
   return value;
 }
 
@@ -96,14 +85,9 @@ std::vector<CollectiveRow> parse_collectives(std::string_view text, const std::s
   std::vector<CollectiveRow> rows;
   int line_number = 0;
   std::size_t width = 0;
-  while (!text.empty()) {
-    const auto end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    ++line_number;
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (line.empty() || line.front() == '#') continue;
-    const auto fields = fields_of(line);
+  std::string_view line;
+  while (next_line(text, line, line_number)) {
+    const auto fields = comma_fields(line);
     if (width == 0) {
       width = fields.size();
       for (std::size_t c = 0; c < kColumns.size(); ++c) {
@@ -114,7 +98,7 @@ std::vector<CollectiveRow> parse_collectives(std::string_view text, const std::s
       continue;
     }
     if (fields.size() != width) throw_input("expected " + std::to_string(width) + " columns, found " + std::to_string(fields.size()), {file, line_number, {}});
-    CollectiveRow row{fields[at[0]], fields[at[1]], fields[at[2]], 0, 0, 0};
+    CollectiveRow row{std::string(fields[at[0]]), std::string(fields[at[1]]), std::string(fields[at[2]]), 0, 0, 0};
     row.gpus = static_cast<int>(positive(fields[at[3]], file, line_number, "gpus"));
     row.bytes = positive(fields[at[4]], file, line_number, "bytes");
     row.time_us = positive(fields[at[5]], file, line_number, "time_us");
@@ -124,11 +108,7 @@ std::vector<CollectiveRow> parse_collectives(std::string_view text, const std::s
 }
 
 std::vector<CollectiveRow> read_collectives(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input("cannot read the table", {file, 0, {}});
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_collectives(text.str(), file);
+  return parse_collectives(file_text(file, "the table"), file);
 }
 
 std::vector<CollectiveFit> fit_collectives(const std::vector<CollectiveRow>& rows, std::string_view chip) {

@@ -88,6 +88,20 @@ Best best_candidates(const GemmTiling& t, const GpuDevice& d, const GemmParams& 
   return best;
 }
 
+// What follows from the chosen tile: `e` with tile, split, blocks, waves and compute time, which together with memory and split took `t` seconds.
+GemmEstimate completed(GemmEstimate e, double t, const Bytes& b, const GemmShape& s, const GpuDevice& d, const GemmParams& p) {
+  e.flops = flops_of(s);
+  e.weight_bytes = b.weights, e.activation_bytes = b.inputs, e.output_bytes = b.outputs;
+  e.hit_weights = b.hit_weights, e.hit_activations = b.hit_activations, e.dram_bytes = b.dram;
+  e.memory_s = b.memory_s;
+  e.split_s = e.split > 1 ? p.r * kMicro : 0;
+  e.fixed_s = p.t0 * kMicro;
+  e.seconds = finish(t, e.flops, d, p);
+  e.power_s = e.seconds - t - e.fixed_s;
+  e.binding = e.fixed_s >= std::max(e.compute_s, e.memory_s) ? "fixed" : e.compute_s >= e.memory_s ? "compute" : "memory";
+  return e;
+}
+
 }  // namespace
 
 const std::array<const char*, GemmParams::kCount>& GemmParams::names() {
@@ -117,16 +131,7 @@ GemmEstimate reference_gemm(const GemmShape& s, const GpuDevice& d, const GemmPa
       }
     }
   }
-  best.flops = flops_of(s);
-  best.weight_bytes = b.weights, best.activation_bytes = b.inputs, best.output_bytes = b.outputs;
-  best.hit_weights = b.hit_weights, best.hit_activations = b.hit_activations, best.dram_bytes = b.dram;
-  best.memory_s = b.memory_s;
-  best.split_s = best.split > 1 ? p.r * kMicro : 0;
-  best.fixed_s = p.t0 * kMicro;
-  best.seconds = finish(best_t, best.flops, d, p);
-  best.power_s = best.seconds - best_t - best.fixed_s;
-  best.binding = best.fixed_s >= std::max(best.compute_s, best.memory_s) ? "fixed" : best.compute_s >= best.memory_s ? "compute" : "memory";
-  return best;
+  return completed(best, best_t, b, s, d, p);
 }
 
 GemmTiling tile_shape(const GemmShape& s, double sms) {
@@ -251,16 +256,7 @@ GemmEstimate explain_gemm(const GemmCandidates& c, const GemmShape& s, const Gpu
   const double v = std::max(1.0, e.blocks / d.sms);
   e.waves = p.w * std::ceil(v) + (1 - p.w) * v;
   e.compute_s = at == c.single_at ? c.single : c.split;
-  e.flops = flops_of(s);
-  e.weight_bytes = b.weights, e.activation_bytes = b.inputs, e.output_bytes = b.outputs;
-  e.hit_weights = b.hit_weights, e.hit_activations = b.hit_activations, e.dram_bytes = b.dram;
-  e.memory_s = b.memory_s;
-  e.split_s = e.split > 1 ? p.r * kMicro : 0;
-  e.fixed_s = p.t0 * kMicro;
-  e.seconds = finish(t, e.flops, d, p);
-  e.power_s = e.seconds - t - e.fixed_s;
-  e.binding = e.fixed_s >= std::max(e.compute_s, e.memory_s) ? "fixed" : e.compute_s >= e.memory_s ? "compute" : "memory";
-  return e;
+  return completed(e, t, b, s, d, p);
 }
 
 GemmEstimate explain_gemm(const GemmShape& s, const GpuDevice& d, const GemmParams& p, Reuse reuse) {

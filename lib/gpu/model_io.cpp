@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 
 #include "lib/error.hpp"
+#include "lib/gpu/csv_lines.hpp"
 #include "lib/gpu/features.hpp"
 
 namespace fathom::gpu {
@@ -160,11 +160,7 @@ std::string write_model(const GpuModel& model) {
 }
 
 GpuModel read_model(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input("cannot read the machine file", {file, 0, {}});
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_model(text.str(), file);
+  return parse_model(file_text(file, "the machine file"), file);
 }
 
 void save_model(const GpuModel& model, const std::string& file) {

@@ -2,23 +2,12 @@
 
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "lib/error.hpp"
+#include "lib/gpu/csv_lines.hpp"
 
 namespace fathom::gpu {
 namespace {
-
-std::vector<std::string_view> split(std::string_view line) {
-  std::vector<std::string_view> fields;
-  while (true) {
-    const auto comma = line.find(',');
-    fields.push_back(line.substr(0, comma));
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
 
 template <typename T>
 T number(std::string_view text, const std::string& file, int line, const std::string& column) {
@@ -77,14 +66,9 @@ std::vector<TableRow> parse_table(std::string_view text, const std::string& file
     return -1;
   };
   int line_number = 0;
-  while (!text.empty()) {
-    const auto end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    ++line_number;
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (line.empty() || line.front() == '#') continue;
-    const auto fields = split(line);
+  std::string_view line;
+  while (next_line(text, line, line_number)) {
+    const auto fields = comma_fields(line);
     if (header.empty()) {
       for (const auto& name : fields) header.emplace_back(name);
       for (const char* required : {"op", "dtype"})
@@ -121,11 +105,7 @@ std::vector<TableRow> parse_table(std::string_view text, const std::string& file
 }
 
 std::vector<TableRow> read_table(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input("cannot read the table", {file, 0, {}});
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_table(text.str(), file);
+  return parse_table(file_text(file, "the table"), file);
 }
 
 std::uint64_t mix_hash(std::uint64_t x) {

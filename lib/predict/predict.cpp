@@ -10,6 +10,7 @@
 #include "lib/predict/prediction.hpp"
 #include "lib/predict/predictor.hpp"
 #include "lib/predict/reuse_program.hpp"
+#include "lib/program_walk.hpp"
 
 namespace fathom {
 namespace {
@@ -69,22 +70,18 @@ Support support_of(const Draw& draw) {
 double certain_bytes(const Workload& w) {
   std::set<TensorInstance> seen;
   double bytes = 0;
-  for (const Step& step : w.program()) {
-    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
-    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
-      const Op& op = w.ops()[static_cast<size_t>(i)];
-      if (rows_of(op.spec).routed()) continue;
-      const auto* gemm = std::get_if<Gemm>(&op.spec);
-      if (gemm && gemm->experts > 1) continue;
-      const double limit = declared_cost(op.spec).read.to_double();
-      for (const Operand& operand : op.inputs) {
-        const Tensor& tensor = w.tensors()[static_cast<size_t>(operand.tensor)];
-        if (tensor.role != Role::kWeight && tensor.role != Role::kOptimizerState) continue;
-        if (std::holds_alternative<Embedding>(op.spec) || !seen.insert(instance_of(w, step, operand)).second) continue;
-        bytes += std::min(limit, tensor.bytes().to_double());
-      }
+  each_op_run(w, [&](const Step& step, const Op& op) {
+    if (rows_of(op.spec).routed()) return;
+    const auto* gemm = std::get_if<Gemm>(&op.spec);
+    if (gemm && gemm->experts > 1) return;
+    const double limit = declared_cost(op.spec).read.to_double();
+    for (const Operand& operand : op.inputs) {
+      const Tensor& tensor = w.tensors()[static_cast<size_t>(operand.tensor)];
+      if (tensor.role != Role::kWeight && tensor.role != Role::kOptimizerState) continue;
+      if (std::holds_alternative<Embedding>(op.spec) || !seen.insert(instance_of(w, step, operand)).second) continue;
+      bytes += std::min(limit, tensor.bytes().to_double());
     }
-  }
+  });
   return bytes;
 }
 

@@ -11,6 +11,7 @@
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/plan.hpp"
 #include "lib/predict/work.hpp"
+#include "lib/program_walk.hpp"
 #include "models/builder.hpp"
 
 namespace fathom {
@@ -115,16 +116,12 @@ namespace {
 double expert_share(const Workload& w, const MemoryPlan& memory) {
   std::set<TensorInstance> seen;
   double bytes = 0;
-  for (const Step& step : w.program()) {
-    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
-    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
-      const Op& op = w.ops()[static_cast<size_t>(i)];
-      const auto* gemm = std::get_if<Gemm>(&op.spec);
-      if (!gemm || gemm->experts <= 1 || gemm->role != GemmRole::kForward || op.pass != Pass::kForward) continue;
-      for (size_t k = 1; k <= (gemm->bias ? 2u : 1u); ++k)
-        if (seen.insert(instance_of(w, step, op.inputs[k])).second) bytes += w.tensors()[static_cast<size_t>(op.inputs[k].tensor)].bytes().to_double();
-    }
-  }
+  each_op_run(w, [&](const Step& step, const Op& op) {
+    const auto* gemm = std::get_if<Gemm>(&op.spec);
+    if (!gemm || gemm->experts <= 1 || gemm->role != GemmRole::kForward || op.pass != Pass::kForward) return;
+    for (size_t k = 1; k <= (gemm->bias ? 2u : 1u); ++k)
+      if (seen.insert(instance_of(w, step, op.inputs[k])).second) bytes += w.tensors()[static_cast<size_t>(op.inputs[k].tensor)].bytes().to_double();
+  });
   return memory.weights > 0 ? bytes / static_cast<double>(memory.weights) : 0;
 }
 

@@ -5,7 +5,6 @@
 // Contenders alternate in every round. Score elements are the visible (query, key) pairs, S (S + 1) / 2 per head; forward
 // counts 4 d FLOPs per element, backward 10 d (five products).
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 
 #include "kernels/cpu/attention_bf16.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "tests/bench/clock.hpp"
 
 #if FATHOM_CPU
 
@@ -23,9 +23,7 @@ namespace {
 using namespace fathom;
 using namespace fathom::cpu;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using fathom::testing::seconds;
 
 long argument(int argc, char** argv, int i, long fallback) { return argc > i ? std::atol(argv[i]) : fallback; }
 

@@ -3,7 +3,6 @@
 // Every sample is bracketed by a register-only FMA probe run on as many threads; a fraction is useful causal FLOPs (both
 // products over visible pairs, 2.5 times that for the backward) per second over the mean of the two probes.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -12,14 +11,13 @@
 
 #include "kernels/cpu/attention_f32.hpp"
 #include "kernels/cpu/vector_isa.hpp"
+#include "tests/bench/clock.hpp"
 
 namespace {
 
 using namespace fathom::cpu;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using fathom::testing::seconds;
 
 // FLOP/s of sixteen independent chains of vector FMA per thread, in assembly so that nothing can be hoisted. About 0.3 ms.
 double fma_peak(int threads) {

@@ -5,7 +5,6 @@
 // Every contender of a table runs once per round, in turn. Weights come from a pool larger than any cache (each call takes
 // the next copy), as in a decode step. "stream" is a prefetched AVX-512-free read (sum of 64-bit words) of the same bytes.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +17,7 @@
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/gemv.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "tests/bench/clock.hpp"
 
 #if FATHOM_CPU
 
@@ -28,9 +28,7 @@ namespace {
 using namespace fathom;
 using namespace fathom::cpu;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using fathom::testing::seconds;
 
 // Reads bytes [0, size) on `threads` threads; the sum keeps the loads alive.
 volatile std::uint64_t sink;

@@ -5,7 +5,6 @@
 // Prints per contender the best, median and p10-p90 spread in GFLOP/s (useful FLOPs), and the median over rounds of its
 // rate divided by the mean of the two ceiling probes around it: f32 FMA registers, or the AMX loop over tiles in L2.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -16,15 +15,14 @@
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/probe_compute.hpp"
+#include "tests/bench/clock.hpp"
 
 using namespace fathom;
 using namespace fathom::cpu;
 
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using fathom::testing::seconds;
 
 struct Contender {
   std::string name;

@@ -7,17 +7,14 @@
 #include "lib/gpu/gemm_tile.hpp"
 #include "lib/gpu/physics_fit.hpp"
 #include "lib/gpu/table.hpp"
+#include "tests/hash_random.hpp"
 
 using namespace fathom::gpu;
 
 namespace {
 
-struct Random {
-  std::uint64_t state;
-  double uniform() {
-    state = mix_hash(state);
-    return static_cast<double>(state >> 11) * 0x1p-53;
-  }
+struct Random : fathom::testing::HashRandom {
+  using HashRandom::HashRandom;
   double integer(double low, double high) { return std::floor(std::exp(std::log(low) + uniform() * (std::log(high) - std::log(low)))); }
 };
 

@@ -2,6 +2,7 @@
 // list.
 #include <catch2/catch.hpp>
 
+#include <optional>
 #include <set>
 
 #include "lib/error.hpp"
@@ -33,22 +34,27 @@ u128 weights_in(const Workload& workload) {
   return sum;
 }
 
+// The op list of a short pass; none for a block kind that the builder refuses, with its reason.
+std::optional<Workload> built(const Network& network, Phase phase) {
+  Scenario scenario;
+  scenario.length = network.max_length > 0 && network.max_length < 64 ? network.max_length : 64;
+  scenario.logits = LogitsKind::kAll;
+  scenario.phase = phase;
+  try {
+    return build(network, scenario);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the op list's weights add up to the parameter count", "[params]") {
   int compared = 0;
   for (const NetworkEntry& entry : list_networks()) {
     const Network network = builtin_network(entry.name);
-    Scenario scenario;
-    scenario.length = network.max_length > 0 && network.max_length < 64 ? network.max_length : 64;
-    scenario.logits = LogitsKind::kAll;
-    scenario.phase = Phase::kPrefill;
-    std::optional<Workload> workload;
-    try {
-      workload = build(network, scenario);
-    } catch (const Error& error) {
-      continue;  // a block kind that the builder refuses, with its reason
-    }
+    const std::optional<Workload> workload = built(network, Phase::kPrefill);
+    if (!workload) continue;
     CAPTURE(entry.name);
     // A predictor is executed where it decides, which a top-k prefill does not need.
     const ParameterCount count = count_parameters(network);
@@ -62,16 +68,8 @@ TEST_CASE("one optimizer step updates every parameter once", "[params]") {
   int compared = 0;
   for (const NetworkEntry& entry : list_networks()) {
     const Network network = builtin_network(entry.name);
-    Scenario scenario;
-    scenario.length = network.max_length > 0 && network.max_length < 64 ? network.max_length : 64;
-    scenario.logits = LogitsKind::kAll;
-    scenario.phase = Phase::kTrain;
-    std::optional<Workload> workload;
-    try {
-      workload = build(network, scenario);
-    } catch (const Error& error) {
-      continue;
-    }
+    const std::optional<Workload> workload = built(network, Phase::kTrain);
+    if (!workload) continue;
     CAPTURE(entry.name);
     u128 updated = 0;
     for (const Instance& instance : workload->instances())

@@ -3,26 +3,16 @@
 #include <catch2/catch.hpp>
 
 #include <map>
-#include <random>
 
 #include "models/network_ini.hpp"
 #include "models/params.hpp"
+#include "tests/random_networks.hpp"
 
 using namespace fathom;
 
 namespace {
 
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool coin() { return (random_() & 1) != 0; }
-
- private:
-  std::mt19937_64 random_;
-};
+using testing::Dice;
 
 BlockConfig random_block(Dice& dice, bool rope) {
   BlockConfig b;
@@ -39,11 +29,7 @@ BlockConfig random_block(Dice& dice, bool rope) {
       a.head_dim = a.mla->nope_dim + a.mla->rope_dim;
       a.rope_dim = a.mla->rope_dim;
     } else {
-      a.qkv_bias = dice.coin(), a.out_bias = dice.coin(), a.sinks = dice.coin();
-      const std::int64_t norm = dice.between(0, 4);
-      a.qk_norm_full = norm == 1;
-      a.qk_norm = norm > 1;
-      if (a.qk_norm) a.qk_gain = norm == 2 ? QkGain::kShared : norm == 3 ? QkGain::kPerHead : QkGain::kNone;
+      testing::random_biases_and_norms(dice, a);
       if (dice.coin()) a.window = dice.between(1, 50);
     }
   }

@@ -6,6 +6,7 @@
 #include "lib/error.hpp"
 #include "models/machine_ini.hpp"
 #include "tests/kernels/against_reference.hpp"
+#include "tests/kernels/whole_list_cases.hpp"
 #include "tests/simt/emulated_module.hpp"
 #include "tests/tiny_models.hpp"
 #include "tools/calibrate_gpu.hpp"
@@ -22,51 +23,13 @@ void compare_cuda(const Network& net, const Scenario& s, double op_tolerance, do
 
 }  // namespace
 
-TEST_CASE("the CUDA backend equals the reference on prefills", "[cuda]") {
-  for (const NamedTiny& each : tiny_zoo()) {
-    DYNAMIC_SECTION(each.name) { compare_cuda(network(each.tiny), scenario(Phase::kPrefill, 2, 13), 2e-5, 2e-4); }
-  }
-}
+TEST_CASE("the CUDA backend equals the reference on prefills", "[cuda]") { compare_zoo(compare_cuda, Phase::kPrefill, 2e-5, 2e-4); }
 
-TEST_CASE("the CUDA backend equals the reference on training steps", "[cuda]") {
-  for (const NamedTiny& each : tiny_zoo()) {
-    DYNAMIC_SECTION(each.name) { compare_cuda(network(each.tiny), scenario(Phase::kTrain, 2, 13), 2e-5, 5e-4); }
-  }
-}
+TEST_CASE("the CUDA backend equals the reference on training steps", "[cuda]") { compare_zoo(compare_cuda, Phase::kTrain, 2e-5, 5e-4); }
 
-TEST_CASE("the CUDA backend equals the reference with recomputation and gradient accumulation", "[cuda]") {
-  Tiny t;
-  t.every = 2;
-  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
-    Scenario s = scenario(Phase::kTrain, 2, 9);
-    s.recompute = recompute;
-    s.grad_accumulation = 2;
-    CAPTURE(recompute_name(recompute));
-    compare_cuda(network(t), s, 2e-5, 5e-4);
-  }
-}
+TEST_CASE("the CUDA backend equals the reference with recomputation and gradient accumulation", "[cuda]") { compare_recomputation(compare_cuda); }
 
-TEST_CASE("the CUDA backend equals the reference on threshold and random routing and on decode", "[cuda]") {
-  Tiny t;
-  t.every = 2;
-  t.capacity = Fraction{1, 2};
-  SECTION("threshold prefill") {
-    Scenario s = scenario(Phase::kPrefill, 3, 11);
-    s.routing = RoutingRule::kThreshold;
-    compare_cuda(network(t), s, 2e-5, 2e-4);
-  }
-  SECTION("random routing") {
-    Scenario s = scenario(Phase::kTrain, 3, 11);
-    s.routing = RoutingRule::kRandom;
-    compare_cuda(network(t), s, 2e-5, 2e-4);
-  }
-  SECTION("decode") { compare_cuda(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4); }
-  SECTION("dense decode with a window") {
-    t.every = 0;
-    t.window = 4;
-    compare_cuda(network(t), scenario(Phase::kDecode, 5, 9), 2e-5, 2e-4);
-  }
-}
+TEST_CASE("the CUDA backend equals the reference on threshold and random routing and on decode", "[cuda]") { compare_routing_and_decode(compare_cuda); }
 
 TEST_CASE("the CUDA backend equals the reference on windows and chunks over the ragged caches of routed blocks", "[cuda]") {
   Tiny t;
@@ -128,17 +91,7 @@ TEST_CASE("the CUDA backend equals the reference on experts, also inside routed 
   compare_cuda(net, s, 2e-2, 0);
 }
 
-TEST_CASE("the CUDA backend equals the reference in bf16", "[cuda]") {
-  for (const NamedTiny& each : tiny_zoo()) {
-    for (const Phase phase : {Phase::kPrefill, Phase::kTrain}) {
-      DYNAMIC_SECTION(each.name << " " << phase_name(phase)) {
-        Scenario s = scenario(phase, 2, 13);
-        s.dtype = s.grad_dtype = s.kv_dtype = DType::kBF16;
-        compare_cuda(network(each.tiny), s, 2e-2, 0);
-      }
-    }
-  }
-}
+TEST_CASE("the CUDA backend equals the reference in bf16", "[cuda]") { compare_zoo_in_bf16(compare_cuda); }
 
 TEST_CASE("the arena is the planned one and the rest is what memory() said", "[cuda]") {
   Tiny t;

@@ -6,18 +6,15 @@
 #include "lib/error.hpp"
 #include "lib/gpu/model_io.hpp"
 #include "lib/gpu/table_fit.hpp"
+#include "tests/hash_random.hpp"
 
 using namespace fathom;
 using namespace fathom::gpu;
 
 namespace {
 
-struct Random {
-  std::uint64_t state;
-  double uniform() {
-    state = mix_hash(state);
-    return static_cast<double>(state >> 11) * 0x1p-53;
-  }
+struct Random : fathom::testing::HashRandom {
+  using HashRandom::HashRandom;
   std::int64_t integer(double low, double high) { return static_cast<std::int64_t>(low * std::pow(high / low, uniform())); }
 };
 

@@ -102,6 +102,22 @@ class PreemptedExecution : public ScriptedExecution {
   void run_reference(int) override { world().spend(++references % 3 == 0 ? 1e-4 : 1e-2); }
 };
 
+// One execution of that kind, alone in a world of its own.
+template <class Scripted>
+struct Alone {
+  Alone(const Workload& workload, double seconds) : w(workload), x(w, world, seconds, log, 0) {}
+  Measurement measured(const MeasureOptions& options = {}) {
+    Execution* const subjects[] = {&x};
+    WorldClock clock(world);
+    return measure(subjects, options, clock)[0];
+  }
+
+  World world;
+  std::vector<int> log;
+  const Workload w;
+  Scripted x;
+};
+
 // Speeds 1 and 3, switching every 50 ms: a neighbour comes and goes.
 double bimodal(double now) { return static_cast<long>(now * 20) % 2 == 0 ? 1.0 : 3.0; }
 double rising(double now) { return 1 + now / 10; }
@@ -109,15 +125,10 @@ double rising(double now) { return 1 + now / 10; }
 }  // namespace
 
 TEST_CASE("a steady machine is measured exactly") {
-  World world;
-  std::vector<int> log;
-  const Workload w = product_workload(64, 64, 64, 3);
-  ScriptedExecution x(w, world, 5e-4, log, 0);
-  Execution* const subjects[] = {&x};
-  WorldClock clock(world);
+  Alone<ScriptedExecution> alone(product_workload(64, 64, 64, 3), 5e-4);
   MeasureOptions options;
   options.seconds = 1;
-  const Measurement m = measure(subjects, options, clock)[0];
+  const Measurement m = alone.measured(options);
   const OpMeasurement& o = m.ops[0];
   CHECK(o.status == MeasureStatus::kOk);
   CHECK(o.seconds == Approx(5e-4));
@@ -133,43 +144,33 @@ TEST_CASE("a steady machine is measured exactly") {
   CHECK(m.references[0].nominal == Approx(1e-4));
   // Consecutive ops of a class share the reference between them: 3 ops, 4 references per bracketed pass.
   const int bracketed = m.step.rounds + 1;
-  CHECK(x.references == 4 * bracketed);
+  CHECK(alone.x.references == 4 * bracketed);
   // Every pass, raw or bracketed or warm-up, begins once and runs each of the three instances once.
-  CHECK(x.runs == 3 * x.passes);
+  CHECK(alone.x.runs == 3 * alone.x.passes);
 }
 
 TEST_CASE("a device that keeps time is believed, and nothing is bracketed") {
-  World world;
-  std::vector<int> log;
-  const Workload w = product_workload(64, 64, 64, 3);
-  DeviceExecution x(w, world, 5e-4, log, 0);
-  Execution* const subjects[] = {&x};
-  WorldClock clock(world);
+  Alone<DeviceExecution> alone(product_workload(64, 64, 64, 3), 5e-4);
   MeasureOptions options;
   options.seconds = 1;
-  const Measurement m = measure(subjects, options, clock)[0];
+  const Measurement m = alone.measured(options);
   CHECK(m.step.raw_median == Approx(7e-4));
   CHECK(m.ops[0].seconds == Approx(2e-4));  // the median of its three uses: 1, 2 and 3 x 1e-4
   CHECK(m.ops[0].total == Approx(6e-4));
   CHECK(m.step.normalised == Approx(6e-4));
   CHECK(m.ops[0].reference == "product");
   CHECK(m.ops[0].status == MeasureStatus::kOk);
-  CHECK(x.references == 0);
+  CHECK(alone.x.references == 0);
   CHECK(m.state_after.at("gpu_clock_hz") == 1.98e9);
   CHECK(m.stopped_by == "spread");
 }
 
 TEST_CASE("bracketing cancels a neighbour that raw times show") {
-  World world;
-  world.speed = bimodal;
-  std::vector<int> log;
-  const Workload w = product_workload(64, 64, 64, 4);
-  ScriptedExecution x(w, world, 4e-4, log, 0);
-  Execution* const subjects[] = {&x};
-  WorldClock clock(world);
+  Alone<ScriptedExecution> alone(product_workload(64, 64, 64, 4), 4e-4);
+  alone.world.speed = bimodal;
   MeasureOptions options;
   options.seconds = 2;
-  const Measurement m = measure(subjects, options, clock)[0];
+  const Measurement m = alone.measured(options);
   // The nominal reference is the undisturbed one; the ratio holds except where the state flips inside a bracket.
   CHECK(m.references[0].nominal == Approx(1e-4));
   CHECK(m.ops[0].seconds == Approx(4e-4).epsilon(0.01));
@@ -178,13 +179,8 @@ TEST_CASE("bracketing cancels a neighbour that raw times show") {
 }
 
 TEST_CASE("references that were held up do not make an op faster than any of its samples") {
-  World world;
-  std::vector<int> log;
-  const Workload w = product_workload(64, 64, 64, 3);
-  PreemptedExecution x(w, world, 5e-4, log, 0);
-  Execution* const subjects[] = {&x};
-  WorldClock clock(world);
-  const Measurement m = measure(subjects, {}, clock)[0];
+  Alone<PreemptedExecution> alone(product_workload(64, 64, 64, 3), 5e-4);
+  const Measurement m = alone.measured();
   // Scaled: 5e-4 / (about 1e-2) x 1e-4 = 5 us, a hundredth of what every sample took.
   CHECK(m.references[0].p25 == Approx(1e-4));
   CHECK(m.ops[0].status == MeasureStatus::kDisturbed);
@@ -264,15 +260,10 @@ TEST_CASE("an op too short to time says so, and still gives its number") {
 }
 
 TEST_CASE("an interrupt ends the measurement with what there is") {
-  World world;
-  std::vector<int> log;
-  const Workload w = product_workload(64, 64, 64, 1);
-  ScriptedExecution x(w, world, 1e-3, log, 0);
-  Execution* const subjects[] = {&x};
-  WorldClock clock(world);
+  Alone<ScriptedExecution> alone(product_workload(64, 64, 64, 1), 1e-3);
   MeasureOptions options;
-  options.interrupted = [&world] { return world.now > 4e-3; };
-  const Measurement m = measure(subjects, options, clock)[0];
+  options.interrupted = [&alone] { return alone.world.now > 4e-3; };
+  const Measurement m = alone.measured(options);
   CHECK(m.interrupted);
   CHECK(m.stopped_by == "interrupt");
   CHECK(m.step.raw.values.size() >= 1);
