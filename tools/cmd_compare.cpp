@@ -44,9 +44,11 @@ std::vector<Result> make_results(const std::vector<Timed>& timed, const Machine*
     if (flags.threads > 0) result.scenario.set("threads", Cell::count(static_cast<u128>(flags.threads)));
     if (command != Command::kPredict) result.scenario.set("backend", Cell::text(flags.backend));
     if (machine && command != Command::kRun) add_prediction(result, each, *machine);
-    if (measured) add_measurement(result, each);
-    if (measured) add_fractions(result, each, machine, flags);
-    if (measured && command == Command::kCompare) add_comparison(result, each);
+    const bool ran = measured && !each.measurement.workload.empty();  // an interrupt leaves the later ones without
+    if (measured && !ran) result.totals.set("measured_s", Cell::status("interrupted"));
+    if (ran) add_measurement(result, each);
+    if (ran) add_fractions(result, each, machine, flags);
+    if (ran && command == Command::kCompare) add_comparison(result, each);
     if (each.twin >= 0) add_pair(result, each, timed[static_cast<size_t>(each.twin)], machine && command != Command::kRun, measured);
     results.push_back(std::move(result));
   }

@@ -108,7 +108,8 @@ class Validation {
     save_predictions();
     catch_interrupts();
     measure();
-    return emit_document(report(), flags_.output);
+    const int code = emit_document(report(), flags_.output);
+    return interrupted() ? 130 : code;
   }
 
  private:

@@ -148,6 +148,29 @@ class Streams(CliTest):
         record = parse_json((self.folder / "r.json").read_text())
         self.assertEqual(record_errors(ARGUMENTS.source, record), [])
 
+    def test_interrupt_before_the_last_model(self):
+        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "demo-8x12", "--backend", "reference", "--time", "600", "--save", str(self.folder / "r.json")],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
+        try:
+            program.communicate(timeout=3)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130, errors)
+        record = parse_json((self.folder / "r.json").read_text())
+        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        self.assertEqual(len(record["results"]), 2)
+        self.assertIsNone(record["results"][1]["totals"]["measured_s"])
+
+    def test_interrupted_validation(self):
+        program = subprocess.Popen([ARGUMENTS.fathom, "validate", "--quick", "--backend", "reference", "--on", "h200"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            program.communicate(timeout=2)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGINT)
+        program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130)
+
 
 class Terminals(CliTest):
     def on_terminal(self, columns, *arguments, env=None):
