@@ -61,6 +61,14 @@ class Count(CliTest):
         ops = list(csv.DictReader(io.StringIO(self.run_fathom("count", "mod-tiny", "--ops", "-o", "csv").stdout)))
         self.assertEqual(sum(int(r["flops_matmul"]) for r in ops), self.totals("mod-tiny")["flops_matmul"])
 
+    def test_a_window_over_routed_tokens_has_an_expectation(self):
+        self.write("m.ini", "[network]\nwidth = 96\nvocab = 1000\nlayers = 6\nheads = 6\nkv_heads = 2\nmlp = 200\nwindow = 37\n[route]\nevery = 3\ncapacity = 3/7\nrounding = half-up\n")
+        record = self.json("count", "m.ini", "--seq", "101", "-o", "json")
+        core = next(op for op in record["ops"] if op["path"] == "layers.*/mod/attn/core")
+        pairs = 43 + 43 / 101 * 42 / 100 * (sum(min(i + 1, 37) for i in range(101)) - 101)   # a token sees itself; two tokens are both chosen
+        self.assertAlmostEqual(core["flops_expected"], 2 * pairs * 2 * 6 * 32, delta=1)
+        self.assertAlmostEqual(record["totals"]["flops_matmul"] - record["totals"]["flops_expected"], core["flops_matmul"] - core["flops_expected"], delta=1)
+
     def test_report_renders_what_was_saved(self):
         self.run_fathom("count", "mod-tiny", "--save", "a.json", "-q")
         self.run_fathom("count", "gpt2-124m", "--save", "b.json", "-q")
