@@ -93,6 +93,7 @@ Fusions parse_fusions(std::string_view text) {
   if (text == "all") return {true, true, true, true, true};
   for (const std::string& word : words_of(text, "fusion")) {
     const auto* found = std::find_if(kFusionNames.begin(), kFusionNames.end(), [&](const FusionName& each) { return each.name == word; });
+    if (word == "none" || word == "all") throw_input(fmt::format("'{}' stands alone", word), {"", 0, "fusion"});
     if (found == kFusionNames.end()) {
       std::vector<std::string> names = {"none", "all"};
       for (const FusionName& each : kFusionNames) names.emplace_back(each.name);

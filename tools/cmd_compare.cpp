@@ -213,7 +213,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
   if (command != Command::kRun) {
     add_predict_flags(*sub, flags->timed);
   } else {
-    sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
+    sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Machine");
     add_text_flags(*sub, flags->text);
   }
   if (command == Command::kPredict) {

@@ -23,12 +23,13 @@ namespace {
 std::string hint_for(const CLI::App& app, const std::string& message) {
   const size_t at = message.find("--");
   if (at == std::string::npos) return {};
-  const std::string word = message.substr(at, message.find_first_of(" =", at) - at);
+  const std::string word = message.substr(at, message.find_first_of(" =:", at) - at);
   const CLI::App* command = &app;
   for (const CLI::App* sub : app.get_subcommands()) command = sub;
   std::vector<std::string> names;
   for (const CLI::Option* option : command->get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  if (std::find(names.begin(), names.end(), word) != names.end()) return {};  // its value is what is wrong
   const std::string nearest = nearest_name(word, names);
   return nearest.empty() ? "see fathom " + (command == &app ? std::string() : command->get_name() + " ") + "--help" : fmt::format("did you mean '{}'?", nearest);
 }

@@ -97,13 +97,13 @@ void add_predict_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--predictor", flags.predictor, "light, roofline or calibrated [calibrated where the machine is]")->type_name("P")->group("Machine");
   app.add_option("--launch", flags.launch, "GPU: graph, buckets (graphs by row count), eager or auto (decode steps are graphs) [auto]")->type_name("HOW")->check(CLI::IsMember({"auto", "graph", "buckets", "eager"}))->group("Machine");
   app.add_option("--kernels", flags.kernels, "GPU: attention backward as our own kernels or as a library's [own]")->type_name("WHOSE")->check(CLI::IsMember({"own", "library"}))->group("Machine");
-  app.add_option("--threads", flags.threads, "threads [all physical cores]")->type_name("N")->group("Machine");
+  app.add_option("--threads", flags.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Machine");
 }
 
 void add_measure_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--backend", flags.backend, "cpu, reference, fake or cuda [cpu]")->type_name("B")->group("Machine");
-  app.add_option("--time", flags.time, "seconds to measure [10 per configuration]")->type_name("S")->group("Machine");
-  app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->group("Machine");
+  app.add_option("--time", flags.time, "seconds to measure [10 per configuration]")->type_name("S")->check(CLI::Range(0.0, 1e6))->check([](const std::string& text) { return text.find_first_of("nN") == std::string::npos ? std::string() : "'" + text + "' is no number of seconds"; })->group("Machine");
+  app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->check(CLI::Range(0, 1000000))->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");
 }
 

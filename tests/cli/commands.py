@@ -98,6 +98,14 @@ class Errors(CliTest):
         self.refuses(3, "did you mean", "explain", "flops_matmull")
         self.refuses(3, "did you mean 'models'?", "list", "modles")
         self.refuses(3, ".md", "count", "gpt2-124m", "--save", "x.docx")
+        self.refuses(3, "'all' stands alone", "count", "gpt2-124m", "--fusion", "all,none")
+
+    def test_measuring_has_limits(self):
+        for flags in (["--threads", "99999"], ["--threads", "-1"], ["--time", "-1"], ["--time", "nan"], ["--time", "1e300"], ["--rounds", "-1"]):
+            self.refuses(2, flags[0], "run", "mod-tiny", "--backend", "fake", *flags)
+        self.refuses(2, "--threads", "compare", "mod-tiny", "--threads", "99999")
+        self.refuses(2, "--threads", "check", "gemm", "--threads", "99999")
+        self.assertNotIn("did you mean", self.run_fathom("run", "mod-tiny", "--threads", "4294967297", code=2).stderr)
 
     def test_a_model_file_names_its_line(self):
         self.write("m.ini", "[network]\nwidth = 64\nvocab = 256\nlayers = 2\nheads = 4\nmlpp = 256\n")
