@@ -155,7 +155,10 @@ void run_generation(Result& result, const Configuration& c, const TimedFlags& fl
   }
   const double per_token = steps.empty() ? 0 : sum / static_cast<double>(steps.size());
   result.scenario.set("backend", Cell::text(flags.backend));
-  result.totals.set("measured_s", Cell::number(generation.first_token_s + per_token * static_cast<double>(generation.steps.size())));
+  const auto made = static_cast<std::int64_t>(generation.steps.size()) + 1;
+  const bool complete = made >= s.tokens;  // part of a generation has no time of the whole
+  result.totals.set("measured_s", complete ? Cell::number(generation.first_token_s + per_token * static_cast<double>(generation.steps.size())) : Cell::status("interrupted"));
+  if (!complete) result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: interrupted after {} of {} tokens", c.label, made, s.tokens)});
   result.totals.set("ttft_s", Cell::number(generation.first_token_s));
   if (steps.empty()) return;
   result.totals.set("tpot_s", Cell::number(per_token));
@@ -164,12 +167,11 @@ void run_generation(Result& result, const Configuration& c, const TimedFlags& fl
   result.totals.set("p99_s", Cell::number(quantile(steps, 0.99)));
   result.totals.set("tokens_per_s", Cell::number(static_cast<double>(s.batch) / per_token));
   if (blocks > 0) result.totals.set("participation", Cell::number(rows / blocks / static_cast<double>(s.batch)));
-  if (const double predicted = result.totals.number("predicted_s"); predicted > 0)
+  if (const double predicted = result.totals.number("predicted_s"); predicted > 0 && complete)
     result.totals.set("error", Cell::number(predicted / result.totals.number("measured_s") - 1));
   std::string text;
   for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, steps[(steps.size() - 1) * static_cast<size_t>(k) / (kPoints - 1)] * 1e3);
   result.notes.push_back({Note::Severity::kNote, fmt::format("{}: measured time per token at this share of the output: {}", c.label, text)});
-  if (interrupted()) result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: interrupted after {} tokens", c.label, generation.steps.size() + 1)});
 }
 
 }  // namespace fathom

@@ -178,6 +178,17 @@ class Streams(CliTest):
         self.assertEqual(len(record["results"]), 2)
         self.assertIsNone(record["results"][1]["totals"]["measured_s"])
 
+    def test_interrupted_generation_has_no_total(self):
+        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "--phase", "generate", "--prompt", "16", "--tokens", "100000", "--backend", "reference", "-o", "json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
+        try:
+            output, _ = program.communicate(timeout=3)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGINT)
+            output, _ = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130)
+        self.assertIsNone(parse_json(output.decode())["totals"]["measured_s"])
+
     def test_interrupted_validation(self):
         program = subprocess.Popen([ARGUMENTS.fathom, "validate", "--quick", "--backend", "reference", "--on", "h200"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
