@@ -18,6 +18,12 @@ class CountedFlags(CliTest):
         self.refuses(3, "stored in", "count", "llama-3-8b", "--weight-dtype", "i32")
         self.refuses(2, "--weight-dtype", "run", "mod-tiny", "--weight-dtype", "f8")  # counted, not run
 
+    def test_flags_of_other_phases(self):
+        for flag, value, phase, reader in (("--context", "5", "prefill", "decode"), ("--recompute", "full", "prefill", "train"), ("--past", "3", "train", "prefill")):
+            for asked, expected in ((phase, 1), (reader, 0)):
+                notes = self.json("count", "dense-60m", "--phase", asked, flag, value, "-o", "json").get("notes", [])
+                self.assertEqual(sum(f"{flag} changes nothing here" in str(note) for note in notes), expected, (flag, asked))
+
     def test_loads(self):
         decode = ("mixtral-8x7b", "--phase", "decode", "--batch", "4", "--dtype", "bf16")
         even, some = self.totals(*decode), self.totals(*decode, "--expert-loads", "1,1,1,1,0,0,0,0")
