@@ -9,10 +9,10 @@
 
 namespace fathom::testing {
 
-// How many seeds of `count` a build tries: all, and a quarter under the address sanitizer, which makes each ten times slower.
+// How many seeds of `count` a build tries: all, and an eighth under the address sanitizer, which makes each ten times slower.
 constexpr std::uint64_t seeds(std::uint64_t count) {
 #ifdef __SANITIZE_ADDRESS__
-  return count / 4;
+  return count / 8;
 #else
   return count;
 #endif
