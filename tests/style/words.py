@@ -36,8 +36,8 @@ CLEAN = {
 PLANTS = [
     ({"lib/x.cpp": "\n// TODO later\n"}, "lib/x.cpp:2: 'TODO'"),
     ({"reports/README.md": "FIXME\n"}, "'FIXME'"),
-    ({"tools/x.sh": "cd " + "/wo" + "rk/main\n"}, "'/work/' is a path of one machine"),
-    ({"models/networks/x.ini": "# from " + "/ro" + "ot/x\n"}, "'/root/'"),
+    ({"tools/x.sh": "cd " + "/wo" + "rk/main\n"}, "'/wo" + "rk/' is a path of one machine"),
+    ({"models/networks/x.ini": "# from " + "/ro" + "ot/x\n"}, "'/ro" + "ot/'"),
     ({"tests/cli/x.py": 'open("/home/me/x")\n'}, "'/home/me/'"),
     ({"tests/x.md": "in /tmp/wt\n"}, "'/tmp/wt'"),
     ({".ci/run": "wget https://example.org/x\n"}, "no network address"),

@@ -18,7 +18,7 @@ namespace {
 struct Folder {
   fs::path path;
   Folder() {
-    std::string name = (fs::temp_directory_path() / "fathom-save-XXXXXX").string();
+    std::string name = (fs::temp_directory_path() / ("fathom-save-" + std::string(6, 'X'))).string();  // as mkdtemp wants it
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path = name;
   }
