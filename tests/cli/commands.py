@@ -152,51 +152,34 @@ class Streams(CliTest):
         done = subprocess.run(["bash", "-c", '"$0" count mod-tiny >&-', ARGUMENTS.fathom], capture_output=True)
         self.assertEqual(done.returncode, 4, done.stderr)
 
-    def test_interrupt_keeps_the_measured(self):
-        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "--backend", "reference", "--time", "60", "--save", str(self.folder / "r.json")], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
+    def interrupted(self, seconds, *arguments):
+        """What a command wrote that got SIGINT after `seconds`; it must end by itself, with 130."""
+        program = subprocess.Popen([ARGUMENTS.fathom, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
         try:
-            program.communicate(timeout=3)
+            output, errors = program.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             program.send_signal(signal.SIGINT)
-        program.communicate(timeout=60)
-        self.assertEqual(program.returncode, 130)
-        record = parse_json((self.folder / "r.json").read_text())
-        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+            output, errors = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130, errors)
+        return output.decode()
+
+    def test_interrupt_keeps_the_measured(self):
+        self.interrupted(3, "run", "mod-tiny", "--backend", "reference", "--time", "60", "--save", str(self.folder / "r.json"))
+        self.assertEqual(record_errors(ARGUMENTS.source, parse_json((self.folder / "r.json").read_text())), [])
 
     def test_interrupt_before_the_last_model(self):
-        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "demo-8x12", "--backend", "reference", "--time", "600", "--save", str(self.folder / "r.json")],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
-        try:
-            program.communicate(timeout=3)
-        except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGINT)
-        _, errors = program.communicate(timeout=60)
-        self.assertEqual(program.returncode, 130, errors)
+        self.interrupted(3, "run", "mod-tiny", "demo-8x12", "--backend", "reference", "--time", "600", "--save", str(self.folder / "r.json"))
         record = parse_json((self.folder / "r.json").read_text())
         self.assertEqual(record_errors(ARGUMENTS.source, record), [])
         self.assertEqual(len(record["results"]), 2)
         self.assertIsNone(record["results"][1]["totals"]["measured_s"])
 
     def test_interrupted_generation_has_no_total(self):
-        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "--phase", "generate", "--prompt", "16", "--tokens", "100000", "--backend", "reference", "-o", "json"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
-        try:
-            output, _ = program.communicate(timeout=3)
-        except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGINT)
-            output, _ = program.communicate(timeout=60)
-        self.assertEqual(program.returncode, 130)
-        self.assertIsNone(parse_json(output.decode())["totals"]["measured_s"])
+        output = self.interrupted(3, "run", "mod-tiny", "--phase", "generate", "--prompt", "16", "--tokens", "100000", "--backend", "reference", "-o", "json")
+        self.assertIsNone(parse_json(output)["totals"]["measured_s"])
 
     def test_interrupted_validation(self):
-        program = subprocess.Popen([ARGUMENTS.fathom, "validate", "--quick", "--backend", "reference", "--on", "h200"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
-            program.communicate(timeout=2)
-        except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGINT)
-        program.communicate(timeout=60)
-        self.assertEqual(program.returncode, 130)
+        self.interrupted(2, "validate", "--quick", "--backend", "reference", "--on", "h200")
 
 
 class Terminals(CliTest):
