@@ -65,7 +65,7 @@ std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& r
   if (name == "explain") {
     for (std::string_view kind : kind_names()) words.emplace_back(kind);
     for (const Column& column : all_columns()) words.emplace_back(column.key);
-    words.push_back("ini");
+    for (const char* topic : {"total", "convention", "ini", "exit-codes"}) words.emplace_back(topic);
   } else if (name == "list") {
     words = {"models", "machines", "backends", "ops", "columns"};
   } else if (name == "completion") {
