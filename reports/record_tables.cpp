@@ -69,7 +69,7 @@ bool profiled(const Result& result) { return result.totals.has("rung"); }
 std::string left_out(const std::vector<std::string>& shown, const std::vector<Figures>& rows) {
   std::string names;
   for (const std::string& key : without(without(all_keys(rows), shown), kProfileKeys))
-    if (find_column(key)) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", key);
+    if (key != "status" && find_column(key)) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", key);
   return names.empty() ? "" : fmt::format("Not shown: {} (`--columns all`; CSV and JSON have them).", names);
 }
 

@@ -1,5 +1,7 @@
 #include "tools/relative.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "reports/format.hpp"
@@ -14,6 +16,19 @@ bool same_job(const Result& a, const Result& b) {
     if ((x != nullptr) != (y != nullptr) || (x && exact_text(*x) != exact_text(*y))) return false;
   }
   return a.machine == b.machine;
+}
+
+// "seq 2,048 and 1,024": what keeps two models of one phase from having done the same job; empty where it is more than their lengths.
+std::string other_length(const Result& a, const Result& b) {
+  Result level = b;
+  std::string text;
+  for (const char* key : {"seq", "context", "prompt"}) {
+    const Cell *x = a.scenario.find(key), *y = b.scenario.find(key);
+    if (!x || !y || !x->exact() || !y->exact() || exact_text(*x) == exact_text(*y)) continue;
+    level.scenario.set(key, *x);
+    text += fmt::format("{}{} {} and {}", text.empty() ? "" : ", ", key, grouped(*x->exact()), grouped(*y->exact()));
+  }
+  return same_job(a, level) ? text : std::string();
 }
 
 double flops_of(const Result& result) {
@@ -45,6 +60,9 @@ void add_relatives(std::vector<Result>& results, const std::function<bool(size_t
       if (results[i].model != results[first].model && !twins(first, i)) set_relative(results[i], results[first]);
     }
   }
+  if (results.size() != 2 || results[0].model == results[1].model || twins(0, 1)) return;
+  if (const std::string lengths = other_length(results[0], results[1]); !lengths.empty())
+    results[1].notes.push_back({Note::Severity::kNote, fmt::format("no ratio of {} to {}: {} (give both the same, such as --seq)", results[1].model, results[0].model, lengths)});
 }
 
 }  // namespace fathom
