@@ -161,7 +161,7 @@ int run_explain(const ExplainArgs& flags) {
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainArgs>();
-  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, column, total or convention; INI keys, exit codes");
+  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, column, total, convention; INI keys, exit codes");
   command->add_option("TOPIC", flags->topic, "op kind, column, 'total', 'ini', 'exit-codes', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);
