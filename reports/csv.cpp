@@ -40,13 +40,14 @@ std::string render_csv(const ReportTable& table, std::string_view line_end) {
   out += line_end;
   for (const ReportTable::Row& row : table.rows) {
     if (row.total) continue;
-    std::string reasons;
+    std::string reasons;  // why numbers are missing: in a column of their own, or behind the row's own status
+    for (std::size_t i = 0; i < row.cells.size(); ++i)
+      if (const Cell::Status* status = row.cells[i].missing()) reasons += (reasons.empty() ? "" : "; ") + table.columns[i].key + ": " + status->reason;
     for (std::size_t i = 0; i < row.cells.size(); ++i) {
       if (i > 0) out += ',';
-      if (const Cell::Status* status = row.cells[i].missing()) {
-        reasons += (reasons.empty() ? "" : "; ") + table.columns[i].key + ": " + status->reason;
-      }
-      out += field(exact_text(row.cells[i]));
+      std::string text = exact_text(row.cells[i]);
+      if (table.columns[i].key == "status" && !reasons.empty()) text += (text.empty() ? "" : "; ") + reasons;
+      out += field(text);
     }
     if (own_status) out += "," + field(reasons);
     out += line_end;

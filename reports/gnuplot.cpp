@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/format.hpp"
 #include "reports/json_writer.hpp"
+#include "reports/routing_grid.hpp"
 #include "reports/scale.hpp"
 #include "reports/utf8.hpp"
 
 namespace fathom {
 namespace {
+
+constexpr std::size_t kLineTypes = 8;   // the SVG renderer's palette and marks
 
 // A single-quoted gnuplot string; a quote inside is doubled.
 std::string quoted(std::string_view text) {
@@ -39,13 +43,16 @@ if (format eq "png") {{ set terminal pngcairo size 1140,720 noenhanced fontscale
 set output {}.".".format
 set title {}
 set grid lc rgb "#dfe3e8"
-set key outside below
+set key tmargin left Left reverse horizontal
+set pointsize 1.3
 set linetype 1 lc rgb "#0072b2" pt 7
 set linetype 2 lc rgb "#d55e00" pt 5
 set linetype 3 lc rgb "#009e73" pt 9
 set linetype 4 lc rgb "#b4568c" pt 13
 set linetype 5 lc rgb "#c98a00" pt 2
 set linetype 6 lc rgb "#56b4e9" pt 1
+set linetype 7 lc rgb "#7a5c3e" pt 3
+set linetype 8 lc rgb "#6b7280" pt 4
 )",
                      quoted(key), quoted(title));
 }
@@ -85,10 +92,10 @@ std::string gnuplot_script(const XyPlot& plot) {
     const PlotSeries& series = plot.series[s];
     const std::string data = fmt::format("$data{}", s);
     if (std::any_of(series.points.begin(), series.points.end(), [](const auto& p) { return p.y_lo || p.y_hi; })) {
-      add(fmt::format("{} using 1:2:3:4 with yerrorbars lt {} notitle", data, s % 6 + 1));
+      add(fmt::format("{} using 1:2:3:4 with yerrorbars lt {} notitle", data, s % kLineTypes + 1));
     }
     const char* style = series.line ? (series.markers ? "linespoints" : "lines") : "points";
-    add(fmt::format("{} using 1:2 with {} lt {}{} title {}", data, style, s % 6 + 1,
+    add(fmt::format("{} using 1:2 with {} lt {}{} title {}", data, style, s % kLineTypes + 1,
                     series.line && series.dashed ? " dt 2" : "", quoted(series.name)));
   }
   return out + parts + "\n";
@@ -112,13 +119,51 @@ std::string gnuplot_script(const BarPlot& plot) {
       "set style data histograms\nset style histogram {}\nset style fill solid 1.0 border lc rgb 'white'\nset boxwidth "
       "0.8\n",
       plot.stacked ? "rowstacked" : "clustered gap 1");
+  // Labels that would run into each other lean.
+  constexpr std::size_t kLettersAcross = 70;
+  std::size_t longest = 0;
+  for (const std::string& category : plot.categories) longest = std::max(longest, static_cast<std::size_t>(display_width(printable(category))) + 2);
+  if (longest * plot.categories.size() > kLettersAcross) out += "set xtics rotate by -35\n";
+  if (plot.series.size() == 1) out += "unset key\n";
   std::string parts;
   for (std::size_t s = 0; s < plot.series.size(); ++s) {
     parts += (parts.empty() ? "plot " : ", \\\n     ") + fmt::format("$data using {}{} lt {} title {}", s + 2,
-                                                                     s == 0 ? ":xtic(1)" : "", s % 6 + 1,
+                                                                     s == 0 ? ":xtic(1)" : "", s % kLineTypes + 1,
                                                                      quoted(plot.series[s].name));
   }
   return out + parts + "\n";
+}
+
+std::string gnuplot_script(const RoutingMap& map, std::size_t which) {
+  check_plot(map);
+  constexpr std::size_t kCells = 256;
+  const RoutingMap::Frame& frame = map.frames.at(which);
+  const RoutingGrid grid = bucket(frame, kCells);
+  std::string out = prologue(map.key, frame.label.empty() ? map.title : map.title + ", " + frame.label);
+  // Cell values: the share of its tokens that the block processed, 0 to 1; -1 in rows of blocks that are not routed.
+  out += "$map << EOD\n";
+  for (std::size_t b = 0; b < grid.shares.size(); ++b) {
+    for (std::size_t c = 0; c < grid.shares[b].size(); ++c) out += (c > 0 ? " " : "") + (grid.full[b] ? std::string("-1") : shortest(grid.shares[b][c]));
+    out += "\n";
+  }
+  out += "EOD\n";
+  std::string names, shares;
+  for (std::size_t b = 0; b < map.blocks.size(); ++b) {
+    names += fmt::format("{}{} {}", b > 0 ? ", " : "", quoted(map.blocks[b]), b);
+    shares += fmt::format("{}{} {}", b > 0 ? ", " : "", quoted(grid.full[b] ? "full" : format_value(grid.participation[b], Unit::kPercent)), b);
+  }
+  const double rows = static_cast<double>(map.blocks.size()), cells = static_cast<double>(grid.shares[0].size());
+  out += fmt::format("unset grid\nunset colorbox\nset palette defined (-1 '#c3cad3', -0.01 '#c3cad3', 0 '#eceff2', 1 '#0072b2')\nset cbrange [-1:1]\n"
+                     "set xrange [-0.5:{0}]\nset yrange [-0.5:{1}]\nset y2range [-0.5:{1}]\nset ytics ({2}) nomirror\nset y2tics ({3})\nset xlabel {4}\n",
+                     shortest(cells - 0.5), shortest(rows - 0.5), names, shares, quoted(grid.tokens_per_cell == 1 ? "token" : fmt::format("token ({} per cell: darker where more are processed)", grid.tokens_per_cell)));
+  if (grid.tokens_per_cell > 1) {
+    std::string ticks;
+    for (std::size_t quarter = 0; quarter <= 4; ++quarter)
+      ticks += fmt::format("{}'{}' {}", quarter > 0 ? ", " : "", (frame.states[0].size() - 1) * quarter / 4, shortest(cells * static_cast<double>(quarter) / 4 - 0.5));
+    out += fmt::format("set xtics ({})\n", ticks);
+  }
+  return out + "plot $map matrix with image notitle, NaN with points pt 5 lc rgb '#0072b2' title 'processed', \\\n     NaN with points pt 5 lc rgb '#eceff2' title 'skipped', "
+               "NaN with points pt 5 lc rgb '#c3cad3' title 'full block'\n";
 }
 
 }  // namespace fathom

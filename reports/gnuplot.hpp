@@ -11,5 +11,7 @@ namespace fathom {
 // KEY.gp` writes KEY.png. Axes, units, log scales, ideal line and band as in the SVG renderer.
 std::string gnuplot_script(const XyPlot& plot);
 std::string gnuplot_script(const BarPlot& plot);
+// One frame of the map.
+std::string gnuplot_script(const RoutingMap& map, std::size_t frame = 0);
 
 }  // namespace fathom

@@ -21,14 +21,16 @@ std::string_view severity_name(Note::Severity severity) {
   return "note";
 }
 
-// Members of an open object; missing numbers are null and their reasons stand in "status".
+// Members of an open object; missing numbers are null and their reasons stand in "status": one sentence where nothing is null (why an op has no
+// grade), else an object with a reason per key.
 void write_members(JsonWriter& json, const Figures& figures) {
   bool missing = false;
+  for (const auto& [key, cell] : figures.items()) missing = missing || cell.missing();
+  const Cell* sentence = figures.find("status");
   for (const auto& [key, cell] : figures.items()) {
     if (cell.missing()) {
-      missing = true;
       json.key(key).null();
-    } else if (!cell.empty()) {
+    } else if (!cell.empty() && !(missing && &cell == sentence)) {
       json.key(key);
       write_cell(json, cell);
     }
@@ -37,6 +39,7 @@ void write_members(JsonWriter& json, const Figures& figures) {
   json.key("status").begin_object();
   for (const auto& [key, cell] : figures.items())
     if (cell.missing()) json.member(key, cell.missing()->reason);
+  if (sentence && sentence->words() && figures.has("verdict")) json.member("verdict", *sentence->words());
   json.end_object();
 }
 
@@ -105,9 +108,12 @@ Figures read_figures(const JsonValue& object) {
   const JsonValue* status = object.find("status");
   for (const auto& [key, value] : object.as_object()) {
     if (key == "status" || value.is_array() || value.is_object()) continue;
-    const JsonValue* reason = status && status->is_object() ? status->find(key) : nullptr;
+    const JsonValue* reason = value.is_null() && status && status->is_object() ? status->find(key) : nullptr;
     figures.set(key, reason ? Cell::status(reason->as_string()) : read_cell(value));
   }
+  // The sentence of a row: under the verdict where other keys have reasons of their own.
+  const JsonValue* sentence = status && status->is_object() && figures.has("verdict") ? status->find("verdict") : status;
+  if (sentence && sentence->is_string()) figures.set("status", Cell::text(sentence->as_string()));
   return figures;
 }
 

@@ -49,6 +49,7 @@ void save_plots(const std::string& path, const std::string& extension, const Doc
       std::string key, script;
       if (const auto* xy = std::get_if<XyPlot>(&part)) key = xy->key, script = gnuplot_script(*xy);
       if (const auto* bars = std::get_if<BarPlot>(&part)) key = bars->key, script = gnuplot_script(*bars);
+      if (const auto* map = std::get_if<RoutingMap>(&part)) key = map->key, script = gnuplot_script(*map);
       if (key.empty()) continue;
       save_file((folder / (key + ".gp")).string(), script);
       if (extension == "png") run_gnuplot(folder, key + ".gp");

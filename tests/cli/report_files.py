@@ -138,12 +138,13 @@ class ReportFiles(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
     def test_gnuplot_draws_the_scripts(self):
-        for name in ("scatter", "decode", "time", "errors"):
+        for name in ("scatter", "decode", "time", "errors", "map"):
             for form in ("svg", "png"):
                 done = subprocess.run(["gnuplot", "-e", f"format='{form}'", f"{name}.gp"], cwd=self.folder, capture_output=True, text=True)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), name)
-            ET.parse(self.folder / f"{name}.svg")
-            self.assertTrue((self.folder / f"{name}.png").read_bytes().startswith(b"\x89PNG"))
+            output = re.search(r"(?m)^set output '([^']*)'", (self.folder / f"{name}.gp").read_text()).group(1)
+            ET.parse(self.folder / f"{output}.svg")
+            self.assertTrue((self.folder / f"{output}.png").read_bytes().startswith(b"\x89PNG"))
 
 
 if __name__ == "__main__":

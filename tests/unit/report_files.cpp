@@ -29,6 +29,7 @@ TEST_CASE("the sample report in every format", "[reports][report_files]") {
   save_file(folder + "decode.gp", gnuplot_script(sample::latency()));
   save_file(folder + "time.gp", gnuplot_script(sample::where_time_goes()));
   save_file(folder + "errors.gp", gnuplot_script(sample::errors()));
+  save_file(folder + "map.gp", gnuplot_script(sample::routing()));
   CHECK(load_file(folder + "report.html").find("http://") == std::string::npos);
   CHECK(load_file(folder + "report.html").find("https://") == std::string::npos);
   CHECK_THROWS(table_of(report, "opps"));

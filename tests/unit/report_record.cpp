@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "reports/csv.hpp"
+#include "reports/format.hpp"
 #include "reports/markdown.hpp"
 
 using namespace fathom;
@@ -56,6 +58,22 @@ TEST_CASE("single samples survive writing and reading", "[reports]") {
   CHECK(text.find("samples_s") == std::string::npos);
   CHECK(text.find("rounds_s") == std::string::npos);
   CHECK(read_record(text, "r.json").results[0].samples_s.empty());
+}
+
+TEST_CASE("why an op has no grade survives writing and reading, also beside missing numbers", "[reports]") {
+  Record record = measured_record();
+  const auto status = [](const Record& r) { return exact_text(*r.results[0].ops[0].find("status")); };
+  CHECK(status(read_record(write_record(record), "r.json")) == "too much noise");
+  record.results[0].ops[0].set("measured_s", Cell::status("not run"));
+  const std::string text = write_record(record);
+  std::size_t keys = 0;
+  for (std::size_t at = text.find("\"status\""); at != std::string::npos; at = text.find("\"status\"", at + 1)) ++keys;
+  CHECK(keys == 1);
+  const Record again = read_record(text, "r.json");
+  CHECK(status(again) == "too much noise");
+  CHECK(again.results[0].ops[0].find("measured_s")->missing()->reason == "not run");
+  CHECK(render_csv(record_table(again, "ops", {"path", "measured_s", "status"}), "\n") == "path,measured_s,status\nx/y,,too much noise; measured_s: not run\n");
+  CHECK(*again.results[0].ops[0].find("verdict")->words() == "noisy");
 }
 
 TEST_CASE("a page shows the answers first and names what it leaves out", "[reports]") {
