@@ -2,7 +2,7 @@
 //
 // Prefill and decode are two bound workloads of one network. What makes them one model is handed over: the caches with their ragged
 // lengths, the thresholds of routed blocks, the positions and the tokens. Prefill must decide token by token (threshold or predictor), or
-// what follows would not be what the same model says token by token (SPEC_MOD 6).
+// what follows would not be what the same model says token by token.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Predicted against measured: per op, per step, and for a routed network against its dense twin (DECISIONS, SPEC_PREDICT 11).
+// Predicted against measured: per op, per step, and for a routed network against its dense twin.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What one op costs: exact FLOPs, element counts and compulsory bytes, by the rules of SPEC_COUNT 4-8.
+// What one op costs: exact FLOPs, element counts and compulsory bytes, by the rules in lib/cost_rules.cpp.
 //
 // FLOPs are matrix-type multiply-adds only (1 MAC = 2 FLOP); norms, softmax and the like are element counts in their own
 // columns. Bytes are cold compulsory traffic: each distinct input byte read once, each output byte written once.
@@ -13,7 +13,7 @@
 
 namespace fathom {
 
-// Columns of SPEC_COUNT 5, forward; the *_backward work of vector ops goes to the same column (elements touched once per pass).
+// Columns of the forward pass; the *_backward work of vector ops goes to the same column (elements touched once per pass).
 enum class ElementKind : std::uint8_t {
   kNorm, kSoftmax, kActivation, kGateProduct, kBias, kResidual, kRope, kRouterProbability, kSelect, kGather, kGate, kScatter,
   kEmbedding, kKvAppend, kCrossEntropy, kOptimizer,
@@ -53,7 +53,7 @@ Cost cost_at(const OpSpec& spec, const Executed& executed);
 // Adds `times` such costs to a sum.
 void add_cost(const OpSpec& spec, const Executed& executed, u128 times, Cost& sum);
 
-// Expectation over the rows a routed op executes (binomial, SPEC_MOD 6) and over distinct experts (SPEC_COUNT 8). Equal to the declared
+// Expectation over the rows a routed op executes (binomial) and over distinct experts. Equal to the declared
 // cost where nothing is random. Doubles, because expectations are not integers.
 struct ExpectedCost {
   double rows = 0;

@@ -1,4 +1,4 @@
-// The cost rule of every op kind: formulas of SPEC_COUNT 4 (FLOPs), 5 (elements), 6 (backward) and 8 (bytes).
+// The cost rule of every op kind: FLOPs, elements and bytes, forward and backward.
 #include "lib/cost_rules.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Rule {
   void operator()(const Embedding& op) const {
     const u128 cells = checked_mul(n, static_cast<u128>(op.width));
     elements(E::kEmbedding, op.learned_positions ? 2 * cells : cells);
-    // Rows of the table are an upper bound on distinct rows: tokens may repeat (SPEC_COUNT 8).
+    // Rows of the table are an upper bound on distinct rows: tokens may repeat.
     read(n * kIndexBytes + cells * size_of(op.act) * (op.learned_positions ? 2 : 1));
     written(cells * size_of(op.act));
   }
@@ -212,7 +212,7 @@ struct Rule {
   }
   void operator()(const AttentionBackward& op) const {
     const Attention& f = op.forward;
-    // dV, dP, dQ, dK: twice the forward; a fused kernel repeats QK^T (SPEC_COUNT 6).
+    // dV, dP, dQ, dK: twice the forward; a fused kernel repeats QK^T.
     attention(f, 2);
     if (f.fused) flops_recompute(product(2, f.heads, f.qk_dim, x.pairs));
     const u128 q = product(n, f.heads, f.qk_dim);
@@ -299,7 +299,7 @@ struct Rule {
   }
   void operator()(const AdamW& op) const {
     const u128 p = static_cast<u128>(op.params);
-    elements(E::kOptimizer, checked_mul(15, p));  // SPEC_COUNT 6
+    elements(E::kOptimizer, checked_mul(15, p));  // touched once each by one fused update
     const bool master = op.weight != DType::kF32;
     read(checked_mul(p, size_of(op.grad) + 12));
     written(checked_mul(p, 12 + (master ? size_of(op.weight) : 0)));

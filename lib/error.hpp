@@ -18,7 +18,7 @@ enum class ErrorKind {
   kInternal,     // a bug in fathom (exit 70)
 };
 
-// The process exit code of an error kind (DECISIONS "Command line").
+// The process exit code of an error kind.
 int exit_code(ErrorKind kind);
 
 // Where an input error was found. Empty fields are not printed; line 0 means "no line".

@@ -1,7 +1,7 @@
 // Exact rationals for capacities and probabilities.
 //
 // A capacity of 0.12 over 2048 tokens must give floor(0.12 * 2048) = 245 on every machine; binary floats do not promise that
-// (SPEC_MOD 2.1), so fractions are parsed from their decimal or fraction text and stay integers until displayed.
+// (arXiv 2404.02258, 3.1), so fractions are parsed from their decimal or fraction text and stay integers until displayed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a machine can do, each figure with its source: the second input of every prediction (SPEC_PREDICT 1, 6, 9; NOTES_CPU 2).
+// What a machine can do, each figure with its source: the second input of every prediction.
 //
 // A figure is never a bare number: it says whether it was read in a data sheet, probed, fitted or extrapolated, and by what. Figures
 // that depend on the number of threads (a CPU's bandwidth is a per-core concurrency limit, not a share of a socket) are stored per thread
@@ -82,7 +82,7 @@ struct MemoryLevel {
   friend bool operator==(const MemoryLevel&, const MemoryLevel&) = default;
 };
 
-// Measured time of one product Y[rows,n] = X[rows,k] W over rows, interpolated in log rows (SPEC_PREDICT 6, NOTES_CPU 5).
+// Measured time of one product Y[rows,n] = X[rows,k] W over rows, interpolated in log rows.
 // `variant` tells what else decides the code path: "forward", "tied" (transposed weight), "dx", "dw".
 struct GemmCurve {
   DType dtype = DType::kF32;
@@ -143,7 +143,7 @@ struct Machine {
 
   // Thread count to use when 0 is asked for: the largest that was probed; 0 on a GPU.
   int default_threads() const;
-  // The peak of this type, or nullptr. On a CPU without a unit for it, kernels compute in f32 (NOTES_CPU 1).
+  // The peak of this type, or nullptr. On a CPU without a unit for it, kernels compute in f32.
   const Peak* peak(DType dtype) const;
   const MemoryLevel* level(std::string_view name) const;
   // Hash of everything above, 16 hex digits: what a record stores so that "predict first" can be checked.

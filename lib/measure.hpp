@@ -1,5 +1,5 @@
-// How a bound workload is timed: raw end-to-end passes, and every op in place between two runs of a same-class reference
-// (NOTES_CPU 4, DECISIONS "Definitions").
+// How a bound workload is timed: raw end-to-end passes, and every op in place between two runs of a same-class reference.
+//
 //
 // A shared machine drifts by tens of per cent within seconds. A raw median measures that drift; the ratio of an op to a reference
 // kernel of its own class that ran just before and just after does not. So an op's time is median(t / r) times the nominal

@@ -1,4 +1,4 @@
-// What a step holds in memory, by purpose: exact sizes, without the tiles and alignment of a plan (SPEC_COUNT 9).
+// What a step holds in memory, by purpose: exact sizes, without the tiles and alignment of a plan.
 //
 // Weights, gradients, optimizer state and caches exist once. `saved` are the activations and indices that the forward pass leaves for the backward pass of
 // one micro-step: tensors that a forward op writes and a backward or recomputation op reads. A recomputation policy shows here as what is no longer read.

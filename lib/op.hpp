@@ -2,7 +2,7 @@
 //
 // Every consumer (counter, predictor, executor, reports) reads these structs and nothing else. Adding a kind to OpSpec makes
 // the compiler ask for its cost rule (lib/cost_rules.cpp), its name and formula (lib/explain.cpp), its reference kernel
-// (kernels/reference) and its entry in every backend. Symbols follow SPEC_COUNT 2; GEMMs are written Y[rows,out] = X[rows,in] W[in,out].
+// (kernels/reference) and its entry in every backend. GEMMs are written Y[rows,out] = X[rows,in] W[in,out].
 //
 // Each struct lists its fields in fields(f), which calls f(name, value): fingerprints, `fathom explain` and tests use it.
 #pragma once
@@ -39,7 +39,7 @@ const std::array<std::string_view, std::variant_size_v<OpSpec>>& kind_names();
 // The rows that this op declares (0 where an op has no row dimension).
 Rows rows_of(const OpSpec& spec);
 
-// Which part of a model an op belongs to; totals are reported by part (SPEC_COUNT 16).
+// Which part of a model an op belongs to; totals are reported by part.
 enum class Part : std::uint8_t {
   kEmbedding, kNorm, kProjection, kCore, kFfn, kExperts, kRouter, kPredictor, kRouting, kResidual, kKvCache, kLogits, kLoss, kAdapter, kMtp, kOptimizer,
 };

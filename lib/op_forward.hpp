@@ -1,6 +1,6 @@
 // Forward ops of the op list: the row dimension, and one struct per kind with its sizes. Read lib/op.hpp first.
 //
-// Symbols follow SPEC_COUNT 2; GEMMs are written Y[rows,out] = X[rows,in] W[in,out]. Each struct lists its fields in fields(f), which
+// GEMMs are written Y[rows,out] = X[rows,in] W[in,out]. Each struct lists its fields in fields(f), which
 // calls f(name, value): fingerprints, `fathom explain` and tests use it.
 #pragma once
 
@@ -252,7 +252,7 @@ struct RouterScore {
 
 enum class RoutingRule : std::uint8_t { kTopK, kThreshold, kPredictor, kRandom };
 
-// Chooses the rows of a routed block. Top-k: per sequence, order (-score, index), ascending result (SPEC_MOD 2.2).
+// Chooses the rows of a routed block. Top-k: per sequence, order (-score, index), ascending result (arXiv 2404.02258, 3.3).
 // Threshold and predictor: score > 0, at most `slots` per sequence. inputs: scores[, positions]; outputs: indices, positions, counts[, rest:
 // the rows that were not chosen, ascending].
 struct Select {

@@ -1,4 +1,4 @@
-// Statistics of predicted against measured time over many items (SPEC_PREDICT 11): what a claim of accuracy consists of.
+// Statistics of predicted against measured time over many items: what a claim of accuracy consists of.
 //
 // Everything here is a function of numbers: no clock, no machine. Errors are relative to the measurement, (predicted - measured) / measured.
 #pragma once

@@ -68,7 +68,7 @@ struct Op {
   OpSpec spec;
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
-  MovedBytes fused{};  // less: tensors that a declared fusion keeps out of memory (SPEC_COUNT 8)
+  MovedBytes fused{};  // less: tensors that a declared fusion keeps out of memory
   MovedBytes split{};  // more: what is moved again where this op is taken as several
 };
 

@@ -1,4 +1,4 @@
-// Multi-head, grouped-query and multi-query attention: projections, query/key norms, rotation, cache and core (SPEC_COUNT 3, 4).
+// Multi-head, grouped-query and multi-query attention: projections, query/key norms, rotation, cache and core.
 #include <algorithm>
 #include <cmath>
 

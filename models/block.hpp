@@ -1,7 +1,7 @@
 // Emits the ops of one layer: norms, attention, MLP, experts, and the routing around them.
 //
 // models/block.cpp arranges norms and residuals, attention.cpp and mla.cpp emit the attention, moe.cpp the experts, route.cpp the depth
-// routing (SPEC_MOD 2-7). Order matters for training: the backward is the recorded forward in reverse, and the stream's gradient is
+// routing (arXiv 2404.02258, section 3). Order matters for training: the backward is the recorded forward in reverse, and the stream's gradient is
 // one buffer, so whatever reads a block's output gradient is recorded after everything that adds to its input gradient.
 #pragma once
 
@@ -48,7 +48,7 @@ class BlockEmitter {
   std::int64_t width() const { return tape_.network().width; }
   [[noreturn]] void refuse(const char* what, const char* key) const;
 
-  // The block on `stream` rows. With `delta` the result is the update without the outer residual (f of SPEC_MOD 2); else it goes to `into`.
+  // The block on `stream` rows. With `delta` the result is the update without the outer residual (f of the block, x + g f(x)); else it goes to `into`.
   Value block(const Value& x, const Stream& stream, bool delta, const Operand* into);
   Value attention_update(const Value& x, const Stream& stream);  // with its norms, without the residual
   Value mlp_update(const Value& x, const Stream& stream);

@@ -1,7 +1,7 @@
 // What `fathom calibrate` executes: small workloads with a network's own block shapes, at sizes that nobody is graded on.
 //
 // A network is cut to one layer of each of its block kinds, because layers that are alike cost alike. Lengths and batches stand off the usual
-// grid of powers of two, so that (m, n, k) triples of graded configurations stay unseen (DECISIONS "Validation"); a decode step with batch 1 is
+// grid of powers of two, so that (m, n, k) triples of graded configurations stay unseen; a decode step with batch 1 is
 // the exception: one row is a code path of its own.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How many tokens each expert gets in expectation: even, by a Zipf law, or by stated loads (SPEC_COUNT 8).
+// How many tokens each expert gets in expectation: even, by a Zipf law, or by stated loads.
 //
 // A token picks expert e with chance p_e, independently of other tokens; the p_e sum to the picks. Three counts follow: experts that at
 // least one token picks (their weights are read), rows that experts with limited slots keep, and rows that they drop.

@@ -1,4 +1,4 @@
-// What declared fusions change about the bytes of an op list (SPEC_COUNT 8): intermediate tensors that need not pass through memory.
+// What declared fusions change about the bytes of an op list: intermediate tensors that need not pass through memory.
 //
 // Only forward ops are fused, and only where an op's output has no other reader is it never written: what the backward pass reads is kept.
 #pragma once

@@ -1,4 +1,4 @@
-// Machine files: read strictly, written so that reading gives back every bit (SPEC_PREDICT 9).
+// Machine files: read strictly, written so that reading gives back every bit.
 //
 //   schema = fathom-machine-1
 //   [machine]

@@ -1,4 +1,4 @@
-// Multi-head latent attention (SPEC_COUNT 4, 7): keys and values pass through one latent row [c | rotated key d_r] per token.
+// Multi-head latent attention: keys and values pass through one latent row [c | rotated key d_r] per token.
 //
 //   naive       the latent is expanded to keys and values of every head, which are what the core reads and the cache holds
 //   absorbed    W_uk is applied to the queries and W_uv to the outputs; the core reads, and the cache holds, the latent row itself

@@ -1,4 +1,4 @@
-// Mixture of experts in place of the MLP, integrated MoDE included (SPEC_COUNT 4, SPEC_MOD 8).
+// Mixture of experts in place of the MLP, integrated MoDE included.
 //
 //   router h -> E + E0, select k per token, dispatch to rows sorted by expert, grouped products, combine (+ shared experts)
 // Declared rows are all assignments (or all slots under a capacity); no-op picks and dropped tokens are in the expectation.

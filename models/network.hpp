@@ -1,4 +1,4 @@
-// What is modelled: a transformer as a list of layers, each of one block kind (SPEC_MOD 10, SPEC_COUNT 2).
+// What is modelled: a transformer as a list of layers, each of one block kind.
 //
 // A Network is pure data: no sizes of a run (batch, length) are in it. INI files and Hugging Face configs are read into it
 // (models/import), the builder turns Network + Scenario into the op list.
@@ -89,7 +89,7 @@ struct Predictor {
   friend bool operator==(const Predictor&, const Predictor&) = default;
 };
 
-// How a block is routed in depth (SPEC_MOD 2 and 10). Absent route: every token takes the block.
+// How a block is routed in depth. Absent route: every token takes the block.
 struct Route {
   std::optional<Fraction> capacity;       // share of the tokens of a sequence; exactly one of capacity and slots
   std::optional<std::int64_t> slots;      // absolute slots per sequence
@@ -163,12 +163,12 @@ struct Network {
 // Throws Error(kInput) naming the first contradiction (heads not a multiple of kv_heads, capacity outside [0, 1], window 0 ...).
 void validate(const Network& network);
 
-// The MoD twin: block l (from 0) gets `route` iff l mod every == every - 1 (DECISIONS). Layers that are already routed are an error.
+// The MoD twin: block l (from 0) gets `route` iff l mod every == every - 1. Layers that are already routed are an error.
 Network with_routes(const Network& dense, std::int64_t every, const Route& route);
 // The same network with every route removed.
 Network dense_twin(const Network& network);
 
-// Slots C of one sequence of `length` valid tokens (SPEC_MOD 2.1).
+// Slots C of one sequence of `length` valid tokens (arXiv 2404.02258, 3.1).
 std::int64_t slots_of(const Route& route, std::int64_t length);
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-// How many (query, key) pairs a mask makes visible, and how many distinct keys are read (SPEC_COUNT 3).
+// How many (query, key) pairs a mask makes visible, and how many distinct keys are read.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Exact parameter counts and KV-cache sizes of a network (SPEC_COUNT 9, SPEC_MOD 7).
+// Exact parameter counts and KV-cache sizes of a network.
 //
-// These follow from the Network alone, without an op list. Per block, with SPEC_COUNT's symbols:
+// These follow from the Network alone, without an op list. Per block:
 //   attention   h(n + 2m)d + nd h                    (+ biases, query/key norm gains, n sinks)
 //   MLA         h q_r + q_r n d_qk + h(c + d_r) + c n(d_n + d_v) + n d_v h + (q_r + c) norm gains; q_r = 0: h n d_qk
 //   MLP         g h f                                (+ biases)

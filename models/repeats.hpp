@@ -2,7 +2,7 @@
 //
 // A name is an op's ("attn/core"), the first part of several ("mlp" is mlp/up, mlp/act and mlp/down) or a kind ("activation"). An op that works in
 // place on the output of a repeated one (rotation, query and key norms, adapters) is repeated with it. Scores and selections of routers are
-// replayed, never made again (SPEC_MOD 5), and what the next layer reads is kept anyway.
+// replayed, never made again, and what the next layer reads is kept anyway.
 #pragma once
 
 #include <functional>

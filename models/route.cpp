@@ -1,4 +1,4 @@
-// The routing around a block: scores, selection, gather, gated scatter, the router's losses and their gradients (SPEC_MOD 2-6).
+// The routing around a block: scores, selection, gather, gated scatter, the router's losses and their gradients (arXiv 2404.02258, section 3).
 //
 // Which rows take part is decided once per block; what runs on them is a piece of it (the whole update, attention, or the MLP). Closures are
 // recorded so that in reverse the gated scatter comes first, then the piece, then the gathers, and the router last, when dscores is complete.
@@ -199,7 +199,7 @@ void BlockEmitter::route(const Value& x, const Operand& block_output) {
   }
 }
 
-// Recomputation repeats neither scores nor selection (SPEC_MOD 5). Where the router read a recomputed value, that one stands in for it.
+// Recomputation repeats neither scores nor selection. Where the router read a recomputed value, that one stands in for it.
 void BlockEmitter::replay_router(const Value& x) {
   for (const auto& closure : routing_.backward) tape_.record(closure);
   if (x.at.tensor == routing_.input.at.tensor) return;

@@ -18,7 +18,7 @@ enum class LogitsKind : std::uint8_t { kAll, kLast, kNone };
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull, kNamed };
 enum class MlaStrategy : std::uint8_t { kNaive, kAbsorbed, kDecompress };
 
-// Between which ops nothing passes through memory (SPEC_COUNT 8). The default is what the op list and the kernels do; the rest changes
+// Between which ops nothing passes through memory. The default is what the op list and the kernels do; the rest changes
 // bytes and memory only, and is counted, not executed.
 struct Fusions {
   bool qkv = true;        // q, k and v are one product: their input is read once

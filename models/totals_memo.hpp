@@ -1,7 +1,6 @@
 // Totals of configurations that differ in batch and length alone, without counting each: what makes a sweep fast.
 //
-// Every row, pair and key count of an op list is a number per sequence times the batch, and the cost rules are affine in them (SPEC_COUNT 4, 5, 8: weights are read
-// once, whatever the batch). So every declared sum is a + b x batch, unless a number of distinct experts enters or rows are random: two counted points
+// Every row, pair and key count of an op list is a number per sequence times the batch, and the cost rules are affine in them. So every declared sum is a + b x batch, unless a number of distinct experts enters or rows are random: two counted points
 // give all others, exactly. What is not affine (ListTotals::affine_in_batch) is counted each time; so is whatever could overflow.
 //
 // Over the length S of a prefill or training step, a and b are polynomials of degree 2 (rows S, causal pairs S (S + 1) / 2) where no window or chunk ends the growth;

@@ -1,5 +1,5 @@
 // The fixed set on which predictions are validated: networks of the calibrated widths at other depths, row counts and capacities, and two widths
-// that were never calibrated (DECISIONS "Validation").
+// that were never calibrated.
 //
 // Changing it changes what every published figure means; it is data, not a default.
 #pragma once

@@ -78,7 +78,7 @@ std::string write_record(const Record& record);
 // Throws Error(kInput) with file and line when the text is no record of this schema.
 Record read_record(std::string_view text, const std::string& file);
 
-// Throws Error(kInput) where results count FLOPs by different conventions or masks: one report states one (SPEC_COUNT 15, case 11).
+// Throws Error(kInput) where results count FLOPs by different conventions or masks: one report states one.
 void refuse_mixed_counts(const std::vector<const Record*>& records, const std::vector<std::string>& files);
 // Several records as one: results and notes in order, each record's run kept in `sources`. `files`: their names.
 Record join_records(std::vector<Record> records, const std::vector<std::string>& files);

@@ -1,4 +1,4 @@
-// Calibrating the CPU that fathom runs on: probe, execute designed workloads, fit (SPEC_PREDICT 9).
+// Calibrating the CPU that fathom runs on: probe, execute designed workloads, fit.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace fathom {
 Scenario generation_prefill(const Scenario& scenario);
 Scenario generation_decode(const Scenario& scenario, std::int64_t context);
 
-// Exact sums over the prefill and tokens - 1 decode steps (SPEC_COUNT 7: the prefill's logits give the first token).
+// Exact sums over the prefill and tokens - 1 decode steps (the prefill's logits give the first token).
 Result count_generation(const Configuration& configuration);
 // Time to first token, time per token at 0, 25, 50, 75 and 100 % of the output, their percentiles and the total.
 void predict_generation(Result& result, const Configuration& configuration, const Machine& machine, const TimedFlags& flags);

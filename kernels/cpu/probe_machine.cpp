@@ -22,7 +22,7 @@
 namespace fathom::cpu {
 namespace {
 
-constexpr double kClockHeadroom = 1.05;          // a clock may rise above what was seen (SPEC_PREDICT 2)
+constexpr double kClockHeadroom = 1.05;          // a clock may rise above what was seen
 constexpr std::int64_t kMainMemoryBytes = std::int64_t{384} << 20;  // beyond what caches hold
 constexpr std::int64_t kLastCacheBytes = 12 << 20;  // per thread: beyond private caches, within any last level
 constexpr double kSecondsEach = 0.03;

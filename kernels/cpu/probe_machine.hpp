@@ -1,4 +1,4 @@
-// Turns this machine into a Machine: ceilings per type and thread count, memory levels, costs of small things (SPEC_PREDICT 6, NOTES_CPU 2).
+// Turns this machine into a Machine: ceilings per type and thread count, memory levels, costs of small things.
 //
 // What is probed: register FMA rate (f32) and the AMX loop with tiles from L2 (bf16, the ceiling a product really has); read, copy, in-place and
 // row-gather bandwidth at every level; where the last cache really ends (a virtual machine is told of far more than it gets); one exponential,

@@ -1,7 +1,7 @@
 // Attention over selected rows, forward and backward, and over KV caches: arguments, launch shapes, and which kernel runs.
 //
 // Every mask is one contiguous range of keys per query. Rows stand in ascending original position within their sequence, so causal, window and chunk masks
-// (SPEC_COUNT 3) become begin[row] <= key < end[row], found once by attention_ranges (binary search on positions); the kernels know nothing else of masks.
+// (lists of visible keys) become begin[row] <= key < end[row], found once by attention_ranges (binary search on positions); the kernels know nothing else of masks.
 // Both bounds never fall from one row to the next, so a tile of queries visits one run of key tiles, and a tile of keys one run of queries.
 //
 // Kernels: bf16 with head sizes up to 128 (multiples of 8) on tensor cores (attention_mma.cuh), one query per sequence on tensor cores with the heads

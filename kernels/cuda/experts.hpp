@@ -1,4 +1,4 @@
-// Mixture of experts: choice, permutation, dispatch and combine, forward and backward (SPEC_MOD 8). Arguments and launch shapes.
+// Mixture of experts: choice, permutation, dispatch and combine, forward and backward (arXiv 2404.02258, 4.3). Arguments and launch shapes.
 // Semantics are those of kernels/reference/experts.hpp: ties go to the lower output, rows are sorted by expert and stable in token order, no-op picks get no row,
 // beyond `capacity` rows of an expert later tokens are dropped.
 //   choose    a warp per token: picks and normalised weights

@@ -1,4 +1,4 @@
-// The router of a routed block: scores, auxiliary loss and gradients (SPEC_MOD 2-4). Arguments and launch shapes.
+// The router of a routed block: scores, auxiliary loss and gradients (arXiv 2404.02258, section 3). Arguments and launch shapes.
 //   scores    r_i = <x_i, w> (+ b), f32, one warp per row: the summation order depends on the width alone
 //   loss      lambda / n sum of BCE(sigma(r), selected), dr_i = lambda / n (sigma(r_i) - z_i)
 //   backward  dw (+)= sum dr_i x_i and db (+)= sum dr_i over the weight rows; dx_i += (dr_i - detached) w over the input rows. Rows that were not

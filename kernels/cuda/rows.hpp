@@ -1,4 +1,4 @@
-// Moving rows in and out of a routed block (SPEC_MOD 2, 4): arguments and launch shapes.
+// Moving rows in and out of a routed block (arXiv 2404.02258, 3.4): arguments and launch shapes.
 //   gather           y[r] = x[indices[r]]
 //   scatter          y = x; y[indices[r]] += g(score) f[r]  (replace: = g f). In place only the selected rows are touched; out of place
 //                    every row of y is written once, by the inverse index (row -> r or -1). No atomics either way.

@@ -1,4 +1,4 @@
-// Which rows a routed block takes (SPEC_MOD 2.1, 2.2): arguments and launch shapes.
+// Which rows a routed block takes (arXiv 2404.02258, 3.3): arguments and launch shapes.
 //   top-k      per sequence the k first in the order (-score, position), written in ascending position. Radix select: an order-preserving
 //              32-bit key of the score (-0 becomes +0), four passes over 8 bits each find the k-th largest key; then one ordered
 //              compaction takes all keys above it and the first equal ones.

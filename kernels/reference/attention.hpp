@@ -2,7 +2,7 @@
 //
 // Rows of the qkv buffer are [q heads | k heads | v heads]; query head h reads key head h / (heads / kv_heads). With shared_kv (absorbed MLA)
 // there are no v heads: a value is the first v_dim elements of its key.
-// Visible (SPEC_COUNT 3, on original positions P): causal P_k <= P_q; window W > 0: P_q - P_k < W; chunk K > 0: the same chunk of K.
+// Visible (on original positions P): causal P_k <= P_q; window W > 0: P_q - P_k < W; chunk K > 0: the same chunk of K.
 // A full mask sees every row of its sequence. Cache rows are [sequence][slot], each [k of all kv heads | v of all kv heads].
 #pragma once
 
@@ -157,7 +157,7 @@ AttentionExtent cached_attention(const AttentionShape& s, const RowsPerSequence&
   return extent;
 }
 
-// dQ, dK, dV by the saved log-sum-exp, repeating QK^T as fused kernels do (SPEC_COUNT 6): with D = <dO, O>,
+// dQ, dK, dV by the saved log-sum-exp, repeating QK^T as fused kernels do: with D = <dO, O>,
 //   P = exp(S - lse), dV += P dO, dP = dO V^T, dS = P (dP - D) scale, dQ += dS K, dK += dS Q.
 // With a sink t: dt = -sum over queries of P_t <dO, O>, P_t = exp(t - lse). dq and dkv are one tensor unless apart.
 template <class T>

@@ -1,8 +1,8 @@
 // A scalar that counts: the reference kernels are templates over the scalar type, and run with Counted they must execute exactly the
-// multiply-adds that the cost rules state (SPEC_COUNT 14, law 10).
+// multiply-adds that the cost rules state.
 //
 // Only matrix-type loops go through mac(): GEMM, attention core, router scores and their gradients. Everything else (norms, softmax,
-// activations, gates, residual adds) is an element count, not a FLOP (SPEC_COUNT 1).
+// activations, gates, residual adds) is an element count, not a FLOP.
 #pragma once
 
 #include <cmath>

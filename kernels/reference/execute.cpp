@@ -304,7 +304,7 @@ void run_select(const Select& op, const Call& call, Selection& selection, const 
   std::int32_t* counts = call.bound.out[2].as<std::int32_t>();
   std::vector<double> scores(static_cast<size_t>(op.sequences * op.length));
   for (size_t i = 0; i < scores.size(); ++i) {
-    // Random routing: scores without content, the same on every backend (SPEC_MOD 11, the paper's control).
+    // Random routing: scores without content, the same on every backend (the paper's control).
     const auto at = static_cast<std::uint64_t>(call.bound.layer) * scores.size() + i;
     scores[i] = op.rule == RoutingRule::kRandom ? static_cast<double>(static_cast<float>(fill_uniform(call.options.seed, "random routing", at)))
                                                 : load_value(scores_view, static_cast<std::int64_t>(i));

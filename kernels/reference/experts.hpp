@@ -1,4 +1,4 @@
-// Token-to-expert routing of a mixture of experts, and integrated MoDE's no-op experts (SPEC_MOD 8).
+// Token-to-expert routing of a mixture of experts, and integrated MoDE's no-op experts (arXiv 2404.02258, 4.3).
 //
 // Each token takes its `picks` best outputs (ties to the lower one) of softmax or sigmoid scores, with weights that are normalised to sum to 1
 // over the picks; outputs at or past `experts` are no-ops of cost 0 and get no row. Rows are sorted by expert, stable in token order:

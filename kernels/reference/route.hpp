@@ -1,4 +1,4 @@
-// The routing of a Mixture-of-Depths block: scores, selection, gather, gated scatter, the auxiliary loss, and their gradients (SPEC_MOD 2-4).
+// The routing of a Mixture-of-Depths block: scores, selection, gather, gated scatter, the auxiliary loss, and their gradients (arXiv 2404.02258, section 3).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Time of attention on a GPU: prefill (causal, whole prompt) and decode (one query per sequence), SPEC_PREDICT 4.
+// Time of attention on a GPU: prefill (causal, whole prompt) and decode (one query per sequence).
 //
 // One work item = 128 query rows (decode: 64 heads of a group) of one (sequence, KV head) with the G = H/K heads packed;
 // every item has a fixed cost f.

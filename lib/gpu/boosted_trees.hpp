@@ -1,4 +1,4 @@
-// Gradient-boosted regression trees with Huber loss: the residual on top of a physics form (SPEC_PREDICT 9).
+// Gradient-boosted regression trees with Huber loss: the residual on top of a physics form.
 //
 // Histogram trees on at most 255 quantile bins per feature, row and feature subsampling by a seeded hash, leaf = learning
 // rate times the mean clipped residual. Deterministic for given rows, order and seed. Thresholds and leaves are rounded to

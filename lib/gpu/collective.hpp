@@ -1,4 +1,4 @@
-// Time of a collective inside one node (SPEC_PREDICT 13): measured table inside its range, a fitted form outside.
+// Time of a collective inside one node: measured table inside its range, a fitted form outside.
 //
 //   form:  t = (alpha^q + (sigma·sqrt(MB))^q + (f·bytes/beta)^q)^(1/q),  f = 2(g-1)/g for all_reduce, (g-1)/g otherwise
 //   table: log-log interpolation in bytes between the measured sizes of the same (library, op, gpus)

@@ -1,4 +1,4 @@
-// The few datasheet numbers of a GPU that the prediction forms use (SPEC_PREDICT 3.1).
+// The few datasheet numbers of a GPU that the prediction forms use.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct GpuDevice {
   double l2_bytes = 0;            // last-level cache shared by the SMs
 };
 
-// The five GPUs of the public tables (P / W / N / C2 of SPEC_PREDICT 3.1).
+// The five GPUs of the public tables.
 const std::vector<GpuDevice>& known_devices();
 // Throws an input Error with the known names.
 const GpuDevice& device_named(std::string_view name);

@@ -1,4 +1,4 @@
-// Features of the residual models, computed from the shape, the device and the physics estimate (SPEC_PREDICT 9).
+// Features of the residual models, computed from the shape, the device and the physics estimate.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Time of a matrix product on a GPU from a tile model with twelve fitted parameters (SPEC_PREDICT 3.1).
+// Time of a matrix product on a GPU from a tile model with twelve fitted parameters.
 //
 // y (m,n) = x (m,k) by n·k weights, g independent products. Every (tile, split of k) candidate is timed and the
 // smallest wins, as a library's heuristic would choose:
@@ -35,7 +35,7 @@ struct Reuse {
   double activations = -1;
 };
 
-// Times in microseconds, the rest dimensionless; names as in SPEC_PREDICT 3.1.
+// Times in microseconds, the rest dimensionless; named as at each member.
 struct GemmParams {
   double e = 1.2, h = 0.34, p = 4.3, b_eff = 0.88, w = 0.1, r = 2.5, q = 3.5, theta = 0.25, tau = 45, l = 3, c = 0.5, t0 = 2.2;
 

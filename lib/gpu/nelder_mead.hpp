@@ -1,4 +1,4 @@
-// Nelder-Mead simplex search: no gradients, few parameters, a rough objective (SPEC_PREDICT 3.1 "Fit").
+// Nelder-Mead simplex search: no gradients, few parameters, a rough objective.
 #pragma once
 
 #include <functional>

@@ -33,7 +33,7 @@ double unpack(const std::vector<double>& x, const std::array<Axis, N>& axes, std
   return outside;
 }
 
-// Boxes of SPEC_PREDICT 3.1. Parameters that may be 0 are searched linearly.
+// Boxes of the search. Parameters that may be 0 are searched linearly.
 constexpr std::array<Axis, GemmParams::kCount> kGemmBox = {{{.2, 4, true}, {.01, 3, true}, {0, 20, false}, {.4, 1.02, true}, {0, 1, false},
     {0, 12, false}, {1, 14, true}, {0, 2, false}, {.1, 20000, true}, {1, 20, true}, {.05, 2.5, true}, {.2, 8, true}}};
 constexpr std::array<double, GemmParams::kCount> kGemmStep = {.15, .3, 1, -.08, .25, .6, .3, .1, .6, .3, .3, .1};
@@ -212,7 +212,7 @@ bool divide_by_batch(const ClassFitter& fitter, const std::vector<const TableRow
 }  // namespace
 
 GemmParams gemm_prior(const GpuDevice& device) {
-  // Fitted on 400 rows each (SPEC_PREDICT 3.1): e h p b_eff w r q theta tau l c t0.
+  // Fitted on 400 rows each: e h p b_eff w r q theta tau l c t0.
   struct Prior {
     const char* name;
     GemmParams params;

@@ -1,4 +1,4 @@
-// Fits of the physics forms: Nelder-Mead inside the box on the robust loss mean |ln(pred/meas)| (SPEC_PREDICT 3.1, 4).
+// Fits of the physics forms: Nelder-Mead inside the box on the robust loss mean |ln(pred/meas)|.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct FitOptions {
   int max_rows = 400;          // a hash-chosen subset: twelve parameters do not need more
 };
 
-// The fitted parameters of SPEC_PREDICT 3.1 for this chip, or of the nearest architecture by FLOP per byte.
+// The fitted parameters for this chip, or of the nearest architecture by FLOP per byte.
 GemmParams gemm_prior(const GpuDevice& device);
 
 // Two starts, w = 0.05 and 0.95 (at 0 the wave weight is a flat direction); the better one is kept. `loss` receives

@@ -1,4 +1,4 @@
-// From measured rows to a GpuModel, and its honest error: whole shapes held out, never single rows (SPEC_PREDICT 9, 10).
+// From measured rows to a GpuModel, and its honest error: whole shapes held out, never single rows.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The number of rows a routed block executes, and the time of a step made of such blocks (SPEC_PREDICT 8).
+// The number of rows a routed block executes, and the time of a step made of such blocks.
 #pragma once
 
 #include <cstdint>

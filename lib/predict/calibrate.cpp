@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-constexpr int kEnoughPoints = 30;      // for quantiles of their own (SPEC_PREDICT 9)
+constexpr int kEnoughPoints = 30;      // for quantiles of their own
 constexpr double kWidening = 1.5;
 constexpr double kNarrowest = 0.02;    // an interval is never narrower than this on either side: the noise of a good day
 

@@ -1,7 +1,7 @@
 // From measured calibration workloads to a calibrated machine: curves for matrix products, fitted models for every other class, intervals.
 //
 // The calibration runs whole small workloads (few layers, lengths off the usual grid) by the same bracketed protocol that grades predictions, so
-// both sides are the same statistic and operands are where a step leaves them (SPEC_PREDICT 1.6, 9). From their ops:
+// both sides are the same statistic and operands are where a step leaves them. From their ops:
 //   products    one curve t(rows) per (type, variant, n, k), interpolated in log rows
 //   attention   t = fixed + per_pair x head pairs / threads + per_key x key bytes
 //   the rest    t = fixed + scale x (roofline - launch)

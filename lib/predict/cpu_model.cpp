@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-constexpr double kOctavesAllowed = 1;     // beyond the hull (SPEC_PREDICT 9)
+constexpr double kOctavesAllowed = 1;     // beyond the hull
 constexpr double kBlendScale = 0.25;      // octaves: how sharply nearer curves count more
 constexpr double kUncalibratedLow = 0.5, kUncalibratedHigh = 2.0;
 

@@ -1,4 +1,4 @@
-// Rates of GPU op classes that no public table covers, from published kernels, until they are measured (SPEC_PREDICT 5).
+// Rates of GPU op classes that no public table covers, from published kernels, until they are measured.
 //
 // Streams, fused vector ops, top-k and the backward pass of attention have no fit yet. Their prediction is bytes or FLOP over the data sheet's
 // rate times the fraction that published kernels of the class reach, plus a node of a graph. It is marked `datasheet`, and its note says so.

@@ -1,4 +1,4 @@
-// Calibrated time of ops on a GPU: fitted forms of lib/gpu/ inside a step, published class rates where no fit exists (SPEC_PREDICT 3-5, 7).
+// Calibrated time of ops on a GPU: fitted forms of lib/gpu/ inside a step, published class rates where no fit exists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -94,7 +94,7 @@ class GpuOpModel : public OpModel {
 
   StepOverhead overhead(const Workload& w, const PerOp<OpPrediction>& ops) const override {
     if (context_.graph) return {graph_launch(), Provenance::kFitted};
-    // Two clocks: the host launches, the device follows (SPEC_PREDICT 7.2). Over one block the device's clock becomes max(device + busy, host + behind): what a block
+    // Two clocks: the host launches, the device follows. Over one block the device's clock becomes max(device + busy, host + behind): what a block
     // does to the clocks is worked out once, however many layers run it.
     struct Effect {
       double busy = 0, behind = 0, launches = 0;
@@ -276,7 +276,7 @@ class GpuOpModel : public OpModel {
       unfitted(p, low, high, *model, [] { return "attention over another set of pairs than whole causal prompts was not fitted"; });
       correction = 1;
     }
-    // The fixed cost of a row of the tables is a replay; inside a step this op is one node of it (SPEC_PREDICT 7.2).
+    // The fixed cost of a row of the tables is a replay; inside a step this op is one node of it.
     const double fixed = std::min(e.fixed_s, node_);
     p.seconds = (seconds - e.fixed_s + fixed) * correction;
     p.lo = p.seconds * low;

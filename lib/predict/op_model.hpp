@@ -9,7 +9,7 @@ namespace fathom {
 
 // What a step is, for models to which it matters.
 struct StepContext {
-  bool sustained = false;        // training steps and decode loops run at the clocks of sustained load (SPEC_PREDICT 3.3)
+  bool sustained = false;        // training steps and decode loops run at the clocks of sustained load
   bool graph = true;             // one launch for the whole step; false: eager, the host launches every kernel
   bool library_kernels = false;  // PredictOptions::library_kernels
   bool summary = false;          // many steps one after the other: shapes are remembered, Prediction::note stays empty. The model then belongs to one thread.

@@ -1,4 +1,4 @@
-// Step assembly: every op of the list, expected over random rows, added up (SPEC_PREDICT 7, 8).
+// Step assembly: every op of the list, expected over random rows, added up.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -223,7 +223,7 @@ class Assembly {
     }
   }
 
-  // SPEC_PREDICT 2, light(step): the resources' sums, and DRAM for what the step must read. Where ops cannot overlap (a CPU runs one after
+  // light(step): the resources' sums, and DRAM for what the step must read. Where ops cannot overlap (a CPU runs one after
   // the other) the sum of the ops' bounds is a bound as well.
   void bound_step() {
     double compute = 0;

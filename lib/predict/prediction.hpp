@@ -1,4 +1,4 @@
-// What a prediction is: seconds, an interval, what binds, and how far to trust it (SPEC_PREDICT 1).
+// What a prediction is: seconds, an interval, what binds, and how far to trust it.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct PredictOptions {
   // 0 predicts an end-to-end pass.
   double bytes_between_ops = 0;
   bool follow_placement = true; // residency by the addresses of the memory plan; false: by tensor (sweeps: faster, no plan)
-  // GPU: how kernels reach the device (SPEC_PREDICT 7.2). A graph is one launch; eager steps follow two clocks, host and device. On a CPU a
+  // GPU: how kernels reach the device. A graph is one launch; eager steps follow two clocks, host and device. On a CPU a
   // step is the sum of its ops.
   LaunchMode launch = LaunchMode::kAuto;
   bool library_kernels = false; // GPU: attention backward as libraries do it; false: as our own kernels do

@@ -1,4 +1,4 @@
-// Where an op finds its operands: reuse distances over the program (SPEC_PREDICT 7.1).
+// Where an op finds its operands: reuse distances over the program.
 //
 // The reuse distance of a piece of memory is the number of distinct bytes touched since it was last touched. A cache of capacity C
 // serves the share hit(x) = 1 / (1 + (x / C)^4) of accesses at distance x: a step at C, smoothed because replacement is not perfect.

@@ -9,7 +9,7 @@ namespace fathom {
 namespace {
 
 constexpr double kTinyShare = 1e-3;        // of an op's bytes: too few to call a level the one that binds
-constexpr double kGpuCacheBytesPerClock = 128;  // per SM and clock: SPEC_PREDICT 2, where nothing better is known
+constexpr double kGpuCacheBytesPerClock = 128;  // per SM and clock: where nothing better is known
 // Of fetched bandwidth over what was probed: rates on a shared host wander upwards too, and light must not be beaten by that.
 constexpr double kLightBandwidthMargin = 1.25;
 

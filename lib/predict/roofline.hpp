@@ -1,4 +1,4 @@
-// The two bounds of SPEC_PREDICT 2 for one op: light (no honest measurement beats it) and roofline (what the probed ceilings allow).
+// The two bounds for one op: light (no honest measurement beats it) and roofline (what the probed ceilings allow).
 //
 //   light    = max(F / peak_best, (B - C_private)+ / bw_shared, (B - C_all)+ / bw_memory)      no launch cost, the fastest rates
 //   roofline = launch + max(F / peak, exponentials x c_exp / threads, candidates x c_select / lanes, max over levels of B_level / bw(level))

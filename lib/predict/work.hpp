@@ -1,7 +1,7 @@
 // What an op asks of a machine, as plain numbers: the input of every time model.
 //
-// From the exact cost at an executed size; bytes are the distinct ones of SPEC_COUNT, split into weights (which may be read once for all
-// rows) and the rest. Exponentials and selections are not FLOPs but take time of their own (SPEC_PREDICT 5).
+// From the exact cost at an executed size; bytes are the distinct ones, split into weights (which may be read once for all
+// rows) and the rest. Exponentials and selections are not FLOPs but take time of their own.
 #pragma once
 
 #include <cstdint>

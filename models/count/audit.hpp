@@ -1,4 +1,4 @@
-// What is said about Mixture-of-Depths, checked against counts: 31 claims, each number computed live (SPEC_MOD 15).
+// What is said about Mixture-of-Depths, checked against counts: 31 claims, each number computed live.
 //
 // Three texts are audited: the deck (lecture slides on arXiv 2404.02258), the article (an English teardown) and the post (a Korean text with a
 // small demonstration). Every figure comes from op lists, slot counts, parameter counts, binomial sums or the roofline of a decode step for the
@@ -49,7 +49,7 @@ std::vector<AuditClaim> audit(const AuditSetting& setting);
 // A figure as text: "56.25 %", "1.68 x", "524 288 000", "0.015678".
 std::string figure_text(const AuditFigure& figure);
 
-// Indices of the top `slots` scores in the order of SPEC_MOD 2.2 (higher first, ties to the lower position), ascending.
+// Indices of the top `slots` scores in the order (higher first, ties to the lower position), ascending.
 std::vector<std::int64_t> top_slots(const std::vector<double>& scores, std::int64_t slots);
 // Linearly interpolated percentile of the scores at `share` in [0, 1].
 double interpolated_percentile(std::vector<double> scores, double share);

@@ -1,4 +1,4 @@
-// FLOP-counting conventions: what other people's formulas give for a network, and why that differs from `exact` (SPEC_COUNT 11).
+// FLOP-counting conventions: what other people's formulas give for a network, and why that differs from `exact`.
 //
 // Each preset reproduces one public tool's or paper's number to the integer (or to its exact fraction). Presets are functions of
 // the Network, not sums over the op list, because their tools are closed forms; the reasons for the difference sum exactly.

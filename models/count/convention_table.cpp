@@ -1,4 +1,4 @@
-// The presets in words: who counts so, the formula, where it was read (SPEC_COUNT 11.1).
+// The presets in words: who counts so, the formula, where it was read.
 #include "models/count/convention.hpp"
 
 namespace fathom {

@@ -1,5 +1,5 @@
 // What depth routing saves, in figures: ratios under a convention, block forms with separate token shares, and the roofline of a
-// decode step (SPEC_MOD 7, 10, 12, 13).
+// decode step.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TokenShares {
   Rational mlp = 1;
   Rational pairs;
 };
-// Forward FLOPs of one block and sequence (SPEC_MOD 10), without routers.
+// Forward FLOPs of one block and sequence, without routers.
 Rational block_flops(const Forms& forms, const BlockConfig& block, const TokenShares& shares);
 Rational full_block_flops(const Forms& forms, const BlockConfig& block);  // every token, the whole square
 
@@ -34,7 +34,7 @@ Rational mean_capacity(const Network& routed, std::int64_t length);
 // KV bytes saved against the dense twin, before page waste: sum over routed layers of 1 - rho, over all layers.
 Rational kv_saving(const Network& routed, std::int64_t length);
 
-// ---- decode roofline (SPEC_MOD 13.1) ----
+// ---- decode roofline ----
 
 struct DecodeMachine {
   double bandwidth = 4.0e12;  // bytes/s

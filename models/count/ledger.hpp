@@ -44,7 +44,7 @@ class Ledger {
   std::vector<Reason> reasons_;
 };
 
-// The closed forms of SPEC_COUNT 4 for a network without depth routing, and the sizes that other tools' formulas use.
+// Closed forms for a network without depth routing, and the sizes that other tools' formulas use.
 // `network` must outlive it.
 class Forms {
  public:
@@ -91,7 +91,7 @@ class Forms {
   std::vector<std::int64_t> copies_;  // layers of each kind
 };
 
-// Terms of `exact` for any network: the closed forms above, or, with depth routing, the sums over the op list (SPEC_COUNT 1).
+// Terms of `exact` for any network: the closed forms above, or, with depth routing, the sums over the op list.
 Terms exact_terms(const Network& network, std::int64_t length);
 
 // The same from the op list, whatever the network; `full_mask` counts the whole square. Softmax elements per token go to `softmax`.

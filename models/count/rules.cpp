@@ -52,6 +52,14 @@ void square_width(Ledger& ledger, const Forms& forms, const Rational& kv_share) 
                 kv_share == Rational(1) ? "projections taken as 8 h^2: square, all heads have keys and values" : "projections taken as 4 h^2 + 4 h^2 m/n: h for heads x head size");
 }
 
+void gpt_shape(Ledger& ledger, const Forms& forms) {
+  plain_model(ledger, forms);
+  full_square(ledger, forms);
+  ledger.change(Term::kCore, forms.layers * Rational(4) * forms.length * forms.width, "attention core: width h in place of heads x head size");
+  square_width(ledger, forms, 1);
+  ledger.change(Term::kFfn, forms.layers * Rational(16) * forms.width * forms.width, "FFN taken as two matrices of width 4h");
+}
+
 void to_total(Ledger& ledger, const Forms& forms, const Rational& total) {
   ledger.add(Term::kOther, total - ledger.total(),
              forms.network.mtp > 0 ? "prediction modules by their parameters: without attention core and logits"

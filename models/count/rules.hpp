@@ -30,6 +30,7 @@ void no_router(Ledger& ledger);
 void all_vectors(Ledger& ledger, const Forms& forms);   // 2 FLOP per norm gain and bias
 void input_table(Ledger& ledger, const Forms& forms);   // 2hV: one-hot lookup
 void square_width(Ledger& ledger, const Forms& forms, const Rational& kv_share);  // projections 4h^2 + 4h^2 kv_share: h for n d
+void gpt_shape(Ledger& ledger, const Forms& forms);      // every model taken as GPT-2: the width alone gives heads and FFN, S keys per query
 // After the named steps: the rest of the way to a total by parameters (shared weights once, prediction modules by parameters).
 void to_total(Ledger& ledger, const Forms& forms, const Rational& total);
 

@@ -79,11 +79,7 @@ void mod_c(Ledger& ledger, const Forms& forms) {
 }
 
 void nanogpt(Ledger& ledger, const Forms& forms) {
-  plain_model(ledger, forms);
-  full_square(ledger, forms);
-  ledger.change(Term::kCore, forms.layers * Rational(4) * forms.length * forms.width, "attention core: width h in place of heads x head size");
-  square_width(ledger, forms, 1);
-  ledger.change(Term::kFfn, forms.layers * Rational(16) * forms.width * forms.width, "FFN taken as two matrices of width 4h");
+  gpt_shape(ledger, forms);
 }
 
 void six_nd(Ledger& ledger, const Forms& forms) {

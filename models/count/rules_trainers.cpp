@@ -123,11 +123,7 @@ void verl(Ledger& ledger, const Forms& forms) {
 }
 
 void gpt_neox(Ledger& ledger, const Forms& forms) {
-  plain_model(ledger, forms);
-  full_square(ledger, forms);
-  ledger.change(Term::kCore, forms.layers * Rational(4) * forms.length * forms.width, "attention core: width h in place of heads x head size");
-  square_width(ledger, forms, 1);
-  ledger.change(Term::kFfn, forms.layers * Rational(16) * forms.width * forms.width, "FFN taken as two matrices of width 4h");
+  gpt_shape(ledger, forms);
   no_router(ledger);
   ledger.change(Term::kLogits, forms.logits() * Rational(3, 4), "logits with a factor 3/4: 4.5hV of 6hV in training");
 }

@@ -1,4 +1,4 @@
-// Model and hardware FLOP utilisation (SPEC_COUNT 10).
+// Model and hardware FLOP utilisation.
 //
 //   MFU = model FLOPs / (time x devices x peak): forward and backward, attention backward 2x, no recomputation, no padding
 //   HFU = executed FLOPs / (time x devices x peak): with recomputation and what a fused attention backward repeats

@@ -1,4 +1,4 @@
-// Networks from Hugging Face config.json files, offline (SPEC_COUNT 12).
+// Networks from Hugging Face config.json files, offline.
 //
 // `model_type` selects a family; each family states which keys it consumes, its documented defaults, and which keys
 // change no count. Everything else is listed in Network::notes ("ignored: ..."), as is every default used ("default:

@@ -1,4 +1,4 @@
-// Reads one Hugging Face configuration object strictly (SPEC_COUNT 12, rules c to f).
+// Reads one Hugging Face configuration object strictly.
 //
 // Every key is consumed by a getter, listed by the family as known and irrelevant, or reported as ignored by finish().
 // Absent and null are different: a getter with a default uses it (and says so in the notes) only when the key is

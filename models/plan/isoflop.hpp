@@ -1,4 +1,4 @@
-// isoFLOP planning: what fits into a training budget, dense and with depth routing (SPEC_MOD 11, 12).
+// isoFLOP planning: what fits into a training budget, dense and with depth routing.
 //
 // A budget C buys steps = C / (3 x forward FLOPs of a sequence x batch), to the nearest step; training is 3 x forward. Equal FLOPs are not
 // equal tokens, steps or parameters: the rows say all four. Beside the model's own MoD twin stands the deeper one that

@@ -1,4 +1,4 @@
-// Step time of a network on several devices: data, tensor, pipeline, sequence and expert parallel (SPEC_PREDICT 13).
+// Step time of a network on several devices: data, tensor, pipeline, sequence and expert parallel.
 //
 // The op list of one micro-batch on one tensor rank is predicted like any other; layers are dealt to stages; every collective is priced from the
 // machine's measured tables, or by a given latency and bandwidth where a group spans nodes, or the configuration is refused.

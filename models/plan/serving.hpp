@@ -1,4 +1,4 @@
-// Does it fit, and how many sequences at once (SPEC_PREDICT 12): memory before time.
+// Does it fit, and how many sequences at once: memory before time.
 //
 // A step needs weights, gradients, optimizer state, activations (liveness plan) and KV cache, a library workspace and the device context. What does
 // not fit has no time: the largest item and the smallest change that fits are named instead.

@@ -1,5 +1,5 @@
 // Mixtures of experts on the CPU against the reference as whole lists: top-k experts, no-op experts (integrated MoDE), experts inside a routed
-// block (staged MoDE), shared experts, both score functions; training, prefill and decode, in f32 and bf16 (SPEC_MOD 8).
+// block (staged MoDE), shared experts, both score functions; training, prefill and decode, in f32 and bf16 (arXiv 2404.02258, 4.3).
 #include <catch2/catch.hpp>
 
 #include "tests/tiny_models.hpp"

@@ -1,4 +1,4 @@
-// What a routed block means, on the reference (SPEC_MOD 16): exact slot counts and ties, bypassed rows, causality, batch mates, gaps in
+// What a routed block means, on the reference: exact slot counts and ties, bypassed rows, causality, batch mates, gaps in
 // positions, and decode token by token against a threshold prefill.
 #include <catch2/catch.hpp>
 

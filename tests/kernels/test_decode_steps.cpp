@@ -1,4 +1,4 @@
-// Decode and chunked prefill of whole networks on the CPU: the causal laws of SPEC_MOD 16 (T3, T5, T13-T16, T20), executed sizes, memory.
+// Decode and chunked prefill of whole networks on the CPU: the causal laws (T3, T5, T13-T16, T20), executed sizes, memory.
 #if FATHOM_CPU
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// Laws of a routed block that whole lists must keep, on the reference and on the CPU (SPEC_MOD 16): T2, T4, T6, T11, T12, T14, T18, T23, T25-T27.
+// Laws of a routed block that whole lists must keep, on the reference and on the CPU: T2, T4, T6, T11, T12, T14, T18, T23, T25-T27.
 // Where a mutant is easy to state it stands beside its law, and must break it.
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // mod-tiny learns a text of four KiB that was written for these tests: the loss falls below the entropy of single bytes, learned routing ends lower
-// than routing by scores without content, and the predictor agrees with the selection better than always skipping would (SPEC_MOD 3, 11).
+// than routing by scores without content, and the predictor agrees with the selection better than always skipping would.
 #if FATHOM_CPU
 #include <catch2/catch.hpp>
 

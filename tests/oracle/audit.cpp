@@ -1,4 +1,4 @@
-// SPEC_MOD 6, 12, 13.1 and 15: the figures of the claim audit, from models and not from tables.
+// The figures of the claim audit, from models and not from tables.
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -45,7 +45,7 @@ Network shape(std::int64_t width, std::int64_t layers, std::int64_t heads, std::
 
 }  // namespace
 
-TEST_CASE("SPEC_MOD 12: forward ratios of alternating blocks at 1/8 under A, B, C and D") {
+TEST_CASE("forward ratios of alternating blocks at 1/8 under A, B, C and D") {
   struct Row {
     Network dense;
     std::array<double, 4> ratios;
@@ -67,7 +67,7 @@ TEST_CASE("SPEC_MOD 12: forward ratios of alternating blocks at 1/8 under A, B, 
     }
 }
 
-TEST_CASE("SPEC_MOD 12: ratios over the capacity, 217M") {
+TEST_CASE("ratios over the capacity, 217M") {
   struct Row {
     Fraction capacity;
     std::array<double, 3> every, alternating;  // A, B, D
@@ -87,7 +87,7 @@ TEST_CASE("SPEC_MOD 12: ratios over the capacity, 217M") {
     }
 }
 
-TEST_CASE("SPEC_MOD 13.1: decode, dense time over MoD time") {
+TEST_CASE("decode, dense time over MoD time") {
   struct Row {
     std::string dense;
     std::int64_t context;
@@ -108,7 +108,7 @@ TEST_CASE("SPEC_MOD 13.1: decode, dense time over MoD time") {
   }
 }
 
-TEST_CASE("SPEC_MOD 6: rows and weights of a routed block in a decode batch") {
+TEST_CASE("rows and weights of a routed block in a decode batch") {
   const std::array<std::int64_t, 7> batches = {1, 2, 4, 8, 16, 32, 64};
   const std::array<double, 7> eighth = {.125, .2344, .4138, .6564, .8819, .9861, .9998};
   const std::array<double, 7> half = {.5, .75, .9375, .9961, 1, 1, 1};
@@ -126,7 +126,7 @@ TEST_CASE("SPEC_MOD 6: rows and weights of a routed block in a decode batch") {
   }
 }
 
-TEST_CASE("SPEC_MOD 15: the 31 claims for the 217M shape") {
+TEST_CASE("the 31 claims for the 217M shape") {
   REQUIRE(standard().size() == 31);
   for (int number = 1; number <= 31; ++number) CHECK(standard()[static_cast<size_t>(number - 1)].number == number);
   check(1, 0, .015678, 5e-7);

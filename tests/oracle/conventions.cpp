@@ -1,4 +1,4 @@
-// SPEC_COUNT 11: published counts, to the integer, and the reasons for their differences.
+// Conventions: published counts, to the integer, and the reasons for their differences.
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -51,7 +51,7 @@ struct Row {
 
 }  // namespace
 
-TEST_CASE("SPEC_COUNT 11.2: forward-equivalent FLOP per token, S = 2048") {
+TEST_CASE("forward-equivalent FLOP per token, S = 2048") {
   // n/a where the formula says nothing; "-" in the table is n/a as well.
   const std::vector<Row> rows = {
       {"exact", {"284831232", "13751287808", "15546449920", "26034307072", "78368743424"}},
@@ -82,7 +82,7 @@ TEST_CASE("SPEC_COUNT 11.2: forward-equivalent FLOP per token, S = 2048") {
     }
 }
 
-TEST_CASE("SPEC_COUNT 11.2: figures beside the table") {
+TEST_CASE("figures beside the table") {
   const std::array<std::string, 4> training = {"813298176", "42138091520", "46147846144", "79188475904"};
   for (size_t i = 0; i < training.size(); ++i)
     CHECK(training_per_token(find_convention("cookbook"), builtin_network(kModels[i]), kLength).str() == training[i]);
@@ -112,7 +112,7 @@ TEST_CASE("SPEC_COUNT 11.2: figures beside the table") {
   CHECK(training_per_token(find_convention("6nd"), builtin_network("gpt2-124m"), kLength, true) == Rational(8 * 124439808LL));
 }
 
-TEST_CASE("SPEC_COUNT 11.2: decompositions sum exactly") {
+TEST_CASE("decompositions sum exactly") {
   const ConventionCount palm = count("palm", "llama-3-8b");
   CHECK((palm.per_token - palm.exact).str() == "1587814400");
   CHECK(reasons(palm) == std::map<std::string, std::string>{
@@ -188,7 +188,7 @@ TEST_CASE("exact closed forms equal the sums over the op list") {
   CHECK(compared >= 20);
 }
 
-TEST_CASE("SPEC_COUNT 11.3: the switches") {
+TEST_CASE("the switches") {
   SECTION("1: exact - half is 2nd L, for latent attention n (d_qk + d_v) L") {
     CHECK((count("exact", "gpt2-124m").per_token - count("causal-half", "gpt2-124m").per_token).str() == "18432");
     CHECK((count("exact", "llama-2-7b").per_token - count("causal-half", "llama-2-7b").per_token).str() == "262144");
@@ -221,7 +221,7 @@ TEST_CASE("SPEC_COUNT 11.3: the switches") {
   }
 }
 
-TEST_CASE("SPEC_COUNT 15: public cases that are conventions") {
+TEST_CASE("public cases that are conventions") {
   const auto training = [](const std::string& convention, const Network& network, std::int64_t length, std::int64_t batch) {
     return (training_per_token(find_convention(convention), network, length) * Rational(length * batch)).value();
   };
@@ -295,7 +295,7 @@ TEST_CASE("SPEC_COUNT 15: public cases that are conventions") {
 TEST_CASE("depth routing: known to few, lifted with a reason by the others") {
   const Network mod = builtin_network("mod-220m");
   const Network dense = dense_twin(mod);
-  CHECK(count("exact", mod).per_token * Rational(kLength) == Rational(585746022400));  // SPEC_MOD 12, mode D
+  CHECK(count("exact", mod).per_token * Rational(kLength) == Rational(585746022400));  // mode D
   CHECK(count("mod-a", mod).per_token * Rational(kLength) == Rational(538581270528));
   CHECK(count("mod-b", mod).per_token * Rational(kLength) == Rational(656021782528));
   CHECK(count("mod-c", mod).per_token * Rational(kLength) == Rational(773462294528));

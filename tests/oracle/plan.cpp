@@ -1,4 +1,4 @@
-// SPEC_MOD 12: what a budget buys, and the deeper twin of equal forward FLOPs.
+// What a budget buys, and the deeper twin of equal forward FLOPs.
 #include <catch2/catch.hpp>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// A dense or Mixture-of-Depths transformer as one straight program of plain loops, written from the paper (arXiv 2404.02258, SPEC_MOD 2)
+// A dense or Mixture-of-Depths transformer as one straight program of plain loops, written from the paper (arXiv 2404.02258, section 3)
 // and from the usual definitions, not from the op list. Templates over the scalar: double for values and central differences,
 // Var (scalar_tape.hpp) for the derivative of the loss by every parameter.
 #pragma once

@@ -1,4 +1,4 @@
-// Multiply-adds that the reference really executes equal the analytic count, for every op kind on random small shapes (SPEC_COUNT 14, law 10).
+// Multiply-adds that the reference really executes equal the analytic count, for every op kind on random small shapes.
 // Kinds that are not matrix-type must execute none.
 #include <catch2/catch.hpp>
 

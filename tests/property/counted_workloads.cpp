@@ -1,5 +1,5 @@
 // Executed multiply-adds of whole workloads on the reference: every op of every phase equals its rule at the size that ran, and where
-// nothing is random the sum is the declared total (SPEC_MOD 16, T22).
+// nothing is random the sum is the declared total.
 #include <catch2/catch.hpp>
 
 #include "kernels/reference/backend.hpp"

@@ -1,4 +1,4 @@
-// Laws of the physics forms (SPEC_PREDICT 15.1, 15.3, 15.7).
+// Laws of the physics forms.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Random lists executed on the reference: the multiply-adds that really ran are those the cost rules state (SPEC_COUNT 14, law 10), and
+// Random lists executed on the reference: the multiply-adds that really ran are those the cost rules state, and
 // the gradients are those of the losses (central differences), under every recomputation policy.
 #include <catch2/catch.hpp>
 

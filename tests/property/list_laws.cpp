@@ -1,4 +1,4 @@
-// The laws of SPEC_COUNT 14 on op lists of small random models, and the soundness of every list: what an op reads was written
+// Laws of counting on op lists of small random models, and the soundness of every list: what an op reads was written
 // before it, gradients are overwritten first and added to later, and counting without a list gives the list's sums.
 #include <catch2/catch.hpp>
 

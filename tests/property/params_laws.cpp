@@ -1,4 +1,4 @@
-// Parameter counts of random networks against a plain listing of every tensor, and the laws of SPEC_COUNT 14 that
+// Parameter counts of random networks against a plain listing of every tensor, and the laws that
 // concern parameters.
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// Laws of SPEC_PREDICT 15 that hold for any product and any figure of the machine.
+// Laws that hold for any product and any figure of the machine.
 #include <catch2/catch.hpp>
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Recomputation by op names on random networks: gradients are those of the step that keeps everything, to the bit; the model's FLOPs do not
-// change; what runs again is what the list states (SPEC_COUNT 6, 14 law 7).
+// change; what runs again is what the list states.
 #include <catch2/catch.hpp>
 
 #include <map>

@@ -5,6 +5,7 @@ import re
 from _style import Tree, main, numbered
 
 MARKS = re.compile(r"\b(TODO|FIXME|XXX)\b|^(<{7} |>{7} )")
+ELSEWHERE = re.compile(r"\b(?:SPEC|NOTES)_[A-Z]{3,}\b")  # documents that are not in this tree
 MACHINE = re.compile(r"(?<![\w.])/(?:work|root|farm|home/\w+|tmp/(?:wt|fw))(?:/|\b)")
 ADDRESS = re.compile(r"\bhttps?://")
 TEXT = (".hpp", ".cpp", ".cu", ".cuh", ".inc", ".py", ".sh", ".cmake", ".txt", ".md", ".ini", ".json", ".csv", ".html", ".svg",
@@ -24,6 +25,9 @@ def check(tree: Tree):
             machine = MACHINE.search(text)
             if machine:
                 findings.append(f"{path}:{line}: '{machine.group()}' is a path of one machine")
+            elsewhere = ELSEWHERE.search(text)
+            if elsewhere:
+                findings.append(f"{path}:{line}: '{elsewhere.group()}' is no document of this tree; name a paper, a section or a file of it")
             if path.endswith(SCRIPTS) and ADDRESS.search(text):
                 findings.append(f"{path}:{line}: scripts name no network address; packages come from the system's package manager")
     return findings
@@ -40,6 +44,7 @@ PLANTS = [
     ({"models/networks/x.ini": "# from " + "/ro" + "ot/x\n"}, "'/ro" + "ot/'"),
     ({"tests/cli/x.py": 'open("/home/me/x")\n'}, "'/home/me/'"),
     ({"tests/x.md": "in /tmp/wt\n"}, "'/tmp/wt'"),
+    ({"lib/x.cpp": "// rows as in SPEC_" + "COUNT 3\n"}, "lib/x.cpp:1: 'SPEC_" + "COUNT'"),
     ({".ci/run": "wget https://example.org/x\n"}, "no network address"),
     ({"lib/x.cpp": "<<<<<<< HEAD\n"}, "'<<<<<<<'"),
 ]

@@ -1,4 +1,4 @@
-// Uneven expert loads: chances, distinct experts, kept and dropped rows (SPEC_COUNT 8), by hand and as laws.
+// Uneven expert loads: chances, distinct experts, kept and dropped rows, by hand and as laws.
 #include <catch2/catch.hpp>
 
 #include "lib/error.hpp"
@@ -70,7 +70,7 @@ TEST_CASE("distinct experts under skew: sum over e of 1 - (1 - p_e)^T", "[expert
   CHECK(distinct(experts(3, 1, {}, 1), 2) == Approx(193. / 121));  // 3 - (25 + 64 + 81) / 121
   CHECK(distinct(experts(4, 2, {4, 2, 1, 1}), 2, .5) == Approx(.75 + .4375 + 2 * (1 - .875 * .875)));
   CHECK(distinct(experts(4, 2, {4, 2, 1, 1}), 0) == 0);
-  // Even loads are the closed form: the test values of SPEC_COUNT 8.
+  // Even loads are the closed form: the usual formula.
   for (const auto& [e, k, t, value] : {std::tuple{8, 2, 1, 2.0}, std::tuple{8, 2, 4, 5.46875}, std::tuple{8, 2, 16, 7.919819}, std::tuple{128, 8, 16, 82.42251},
                                        std::tuple{256, 8, 32, 163.31385}, std::tuple{256, 8, 128, 251.60115}})
     CHECK(distinct(experts(e, k, {}), t) == Approx(value).epsilon(1e-6));

@@ -1,4 +1,4 @@
-// Declared fusions (SPEC_COUNT 8): which tensors pass through memory, in bytes worked by hand.
+// Declared fusions: which tensors pass through memory, in bytes worked by hand.
 #include <catch2/catch.hpp>
 
 #include "lib/error.hpp"
@@ -64,7 +64,7 @@ TEST_CASE("unfused attention writes and reads scores and probabilities", "[fusio
   CHECK(fused.executed.value() - fused.model.value() == 2 * 2 * 4 * 10);
 }
 
-TEST_CASE("unfused attention keeps the probabilities: SPEC_COUNT 9, check 1", "[fusion]") {
+TEST_CASE("unfused attention keeps the probabilities", "[fusion]") {
   // 34 S B h + 5 n S^2 B bytes with dropout. Without it, 32 S B h + 2 n S^2 B, and two LayerNorms of two f32 statistics per row.
   Network gpt2 = builtin_network("gpt2-124m");
   Scenario s = scenario(Phase::kTrain, "none");

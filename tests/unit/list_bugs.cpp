@@ -1,4 +1,4 @@
-// Public counting bugs (SPEC_COUNT 15) whose right value is a sum over an op list.
+// Public counting bugs whose right value is a sum over an op list.
 #include <catch2/catch.hpp>
 
 #include "lib/error.hpp"
@@ -103,7 +103,7 @@ TEST_CASE("public cases: experts, projections, logits", "[bugs]") {
   CHECK(text(count_totals(builtin_network("llama-2-7b"), d).part(Part::kCore).value()) == text(u128{32} * 16'384 * 4096));
 }
 
-TEST_CASE("a prediction module is a layer, a projection and logits (SPEC_COUNT 4)", "[bugs]") {
+TEST_CASE("a prediction module is a layer, a projection and logits", "[bugs]") {
   Network v3 = builtin_network("deepseek-v3");
   const u128 base = flops(v3, of(Phase::kPrefill, 2048));
   v3.mtp = 1;
@@ -114,7 +114,7 @@ TEST_CASE("a prediction module is a layer, a projection and logits (SPEC_COUNT 4
   CHECK(text(flops(v3, of(Phase::kTrain, 2048))) == text(3 * (base + module)));
 }
 
-TEST_CASE("model and hardware utilisation (SPEC_COUNT 10)", "[bugs]") {
+TEST_CASE("model and hardware utilisation", "[bugs]") {
   const Network network = builtin_network("llama-3-8b");
   Scenario t = of(Phase::kTrain, 2048);
   const StepFlops plain = step_flops(count_totals(network, t));

@@ -97,7 +97,7 @@ TEST_CASE("mistakes in a machine file are told with their line") {
   SECTION("a rate above the bound") { CHECK(error_of(replaced(text, "best.2 = 220 GFLOP/s", "best.2 = 150 GFLOP/s")).message().find("best") != std::string::npos); }
 }
 
-TEST_CASE("built-in machines hold what SPEC_PREDICT 3.1 uses") {
+TEST_CASE("built-in machines hold what the forms use") {
   struct Row {
     const char* name;
     double peak, bandwidth;

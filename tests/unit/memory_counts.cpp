@@ -1,4 +1,4 @@
-// Memory by purpose (SPEC_COUNT 9): what the forward pass keeps for the backward pass, weights, gradients, optimizer state, caches.
+// Memory by purpose: what the forward pass keeps for the backward pass, weights, gradients, optimizer state, caches.
 #include <catch2/catch.hpp>
 
 #include "lib/memory_parts.hpp"
@@ -35,7 +35,7 @@ std::string text(u128 value) { return to_string(value); }
 
 }  // namespace
 
-TEST_CASE("activations of a layer: SPEC_COUNT 9, checks 1 to 3", "[memory]") {
+TEST_CASE("activations of a layer: checks 1 to 3", "[memory]") {
   // Check 2: GPT-2 dims keep 16 h elements per row and layer: x, norm, q, k, v (3), attention, mid, norm, MLP 4 + 4. bf16: 16 * 768 * 2 = 24,576 bytes; two
   // LayerNorms of 2 f32 statistics (16) and 12 log-sum-exps (48) make 24,640.
   CHECK(per_layer(builtin_network("gpt2-124m"), train(64)) == text(u128{64} * 24'640));
@@ -65,7 +65,7 @@ TEST_CASE("recomputation keeps less", "[memory]") {
   CHECK(saved(builtin_network("llama-3-8b"), train(2048, Recompute::kFull)) == text(u128{2048} * (32 * 8192 + 2 * 8192 + 4 + 2 * 128'256)));
 }
 
-TEST_CASE("experts keep their assignments at the expert's width (SPEC_COUNT 15, case 30)", "[memory]") {
+TEST_CASE("experts keep their assignments at the expert's width", "[memory]") {
   Network mixtral = builtin_network("mixtral-8x7b");
   const std::string two = per_layer(mixtral, train(32));
   // Per token: x, norm, attention, mid, norm 5 * 4096 and q + k + v 6144 elements; statistics 4 + 4 + 32 * 4; router logits 8 * 4; per assignment the row
@@ -76,7 +76,7 @@ TEST_CASE("experts keep their assignments at the expert's width (SPEC_COUNT 15, 
   CHECK(per_layer(mixtral, train(32)) == text(32 * (token + 4 * assignment) + 36));
 }
 
-TEST_CASE("a routed block keeps its rows, indices, scores and output (SPEC_MOD 5)", "[memory]") {
+TEST_CASE("a routed block keeps its rows, indices, scores and output", "[memory]") {
   Network dense = builtin_network("gpt2-124m");
   dense.layers.resize(1);
   Network pair = builtin_network("gpt2-124m");
@@ -105,7 +105,7 @@ TEST_CASE("weights, gradients, optimizer state and caches", "[memory]") {
   const MemoryParts adapters = memory_parts(build(lora, train(16)));
   CHECK(adapters.gradients.str() == text(u128{6'815'744} * 2));
   CHECK(adapters.optimizer.str() == text(u128{6'815'744} * 12));
-  // Caches (SPEC_COUNT 15: by key/value heads, keys and values): Llama 2 7B 4096 tokens 2 GiB, Llama 3 8B 8192 tokens 1 GiB.
+  // Caches (by key/value heads, keys and values): Llama 2 7B 4096 tokens 2 GiB, Llama 3 8B 8192 tokens 1 GiB.
   CHECK(kv_bytes(builtin_network("llama-2-7b"), 4096, 1, DType::kBF16).str() == "2147483648");
   CHECK(kv_bytes(builtin_network("llama-3-8b"), 8192, 1, DType::kBF16).str() == "1073741824");
   Scenario decode = train(1);

@@ -35,7 +35,7 @@ Network small(int layers) {
 
 }  // namespace
 
-TEST_CASE("slot table of SPEC_MOD 2.1", "[network]") {
+TEST_CASE("slots by rounding and length", "[network]") {
   const std::int64_t lengths[] = {1, 3, 4, 7, 8, 9, 12, 300};
   const std::int64_t eighth[3][8] = {{0, 0, 0, 0, 1, 1, 1, 37}, {0, 0, 1, 1, 1, 1, 2, 38}, {1, 1, 1, 1, 1, 2, 2, 38}};
   const std::int64_t half[3][8] = {{0, 1, 2, 3, 4, 4, 6, 150}, {1, 2, 2, 4, 4, 5, 6, 150}, {1, 2, 2, 4, 4, 5, 6, 150}};
@@ -200,7 +200,7 @@ TEST_CASE("KV rows and bytes by policy, window, chunk and page", "[params]") {
   CHECK_THROWS_AS(kv_bytes(n, 100, 1, DType::kF32, 0), Error);
 }
 
-// SPEC_MOD 7: saving against dense = q (1 - rho), and concurrency 1 / (1 - q (1 - rho)).
+// Saving against dense = q (1 - rho), and concurrency 1 / (1 - q (1 - rho)).
 TEST_CASE("KV saving of routed depth", "[params]") {
   const auto share = [](std::int64_t every, Fraction capacity) {
     const Network n = small(8);

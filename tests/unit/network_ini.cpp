@@ -196,7 +196,7 @@ TEST_CASE("built-in networks: names, summaries, files, round trips", "[registry]
   CHECK(listed == on_disk);
 }
 
-TEST_CASE("parameters of the presets (table of DECISIONS, oracles of SPEC_COUNT)", "[registry]") {
+TEST_CASE("parameters of the presets (published and by hand)", "[registry]") {
   const std::pair<const char*, std::uint64_t> expected[] = {
       {"dense-60m", 54274752},      {"mod-60m", 54277056},      {"dense-120m", 109529856},
       {"mod-120m", 109534464},      {"dense-220m", 202113408},  {"mod-220m", 202121472},
@@ -218,7 +218,7 @@ TEST_CASE("parameters of the presets (table of DECISIONS, oracles of SPEC_COUNT)
 }
 
 TEST_CASE("matmul weights of the oracles: half their FLOPs per token without the core", "[registry]") {
-  // SPEC_COUNT 13, "all matmuls except core" = 2 FLOP per active matmul weight.
+  // "All matmuls except core" = 2 FLOP per active matmul weight.
   const std::pair<const char*, std::uint64_t> expected[] = {{"gpt2-124m", 247064064},
                                                             {"llama-2-7b", 13214154752},
                                                             {"llama-3-8b", 15009316864},
@@ -238,7 +238,7 @@ TEST_CASE("KV bytes per token of the oracles, bf16", "[registry]") {
                                                             {"deepseek-v3", 70272}};
   for (const auto& [name, bytes] : expected)
     CHECK(kv_bytes_per_token(builtin_network(name), DType::kBF16).str() == std::to_string(bytes));
-  // Public cases of SPEC_COUNT 15: Llama-3-8B at 4096 tokens, one layer at 2048; Llama-2-7B at 4096 and Llama-3-8B at
+  // Public cases: Llama-3-8B at 4096 tokens, one layer at 2048; Llama-2-7B at 4096 and Llama-3-8B at
   // 8192 tokens.
   const Network llama3 = builtin_network("llama-3-8b");
   CHECK(kv_bytes(llama3, 4096, 1, DType::kBF16) == Bytes(536870912));
@@ -249,7 +249,7 @@ TEST_CASE("KV bytes per token of the oracles, bf16", "[registry]") {
         kv_bytes(builtin_network("demo-8x12"), 12, 1, DType::kF32));
 }
 
-TEST_CASE("LoRA adapters of SPEC_COUNT 6", "[registry]") {
+TEST_CASE("LoRA adapters", "[registry]") {
   Network n = builtin_network("llama-3-8b");
   const ParameterCount base = count_parameters(n);
   n.lora = Lora{16, {"q", "v"}};

@@ -1,4 +1,4 @@
-// Several devices: exact expectations of uneven rows, sharded networks, step time by hand, and the defects of SPEC_PREDICT 17 that concern them.
+// Several devices: exact expectations of uneven rows, sharded networks, step time by hand, and the public defects that concern them.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -169,7 +169,7 @@ TEST_CASE("memory comes before time") {
   const std::int64_t many = concurrency(n, s, plan, h200());
   CHECK(many > 195);
   CHECK(many < 206);
-  // Routed blocks at 1/8 hold an eighth of their rows: 16 of 32 layers, .5625 of the cache (SPEC_MOD: 1.778 times as many sequences).
+  // Routed blocks at 1/8 hold an eighth of their rows: 16 of 32 layers, .5625 of the cache (1.778 times as many sequences).
   Route route;
   route.capacity = Fraction{1, 8};
   const Network mod = with_routes(n, 2, route);
@@ -191,7 +191,7 @@ TEST_CASE("memory comes before time") {
   CHECK(concurrency(large, s, plan_memory(build(large, s)), h200()) == 0);
 }
 
-TEST_CASE("experts: divided by the tensor ranks, held by the expert ranks (SPEC_COUNT 15, case 30)") {
+TEST_CASE("experts: divided by the tensor ranks, held by the expert ranks") {
   const Network mixtral = builtin_network("mixtral-8x7b");
   const Network rank = tensor_rank(mixtral, 2);
   CHECK(rank.kinds[0].mlp->moe->width == 14'336 / 2);

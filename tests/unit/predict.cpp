@@ -113,7 +113,7 @@ TEST_CASE("binomial masses") {
   CHECK(binomial(3, 1)[3] == 1);
 }
 
-TEST_CASE("executed routed blocks out of 16 at p = 1/8, SPEC_PREDICT 8") {
+TEST_CASE("executed routed blocks out of 16 at p = 1/8") {
   // Number executed ~ Binomial(16, 1 - (7/8)^B): B = 1 p50/p95/p99 = 2/4/5; B = 4 7/10/11; B = 16 14/16/16.
   for (const auto& [batch, quantiles] : {std::pair{1, std::array{2.0, 4.0, 5.0}}, {4, std::array{7.0, 10.0, 11.0}}, {16, std::array{14.0, 16.0, 16.0}}}) {
     const double p = 1 - std::pow(7.0 / 8, batch);

@@ -1,4 +1,4 @@
-// Decode with random rows: the bound of SPEC_MOD 13.1, its table in SPEC_PREDICT 8, and the U-shape of the gain against the batch.
+// Decode with random rows: its bound, its table, and the U-shape of the gain against the batch.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ constexpr Shape k217{896, 14, 14, 64, 3584, 32000, 2, 18};
 
 }  // namespace
 
-TEST_CASE("what the mean costs: the table of SPEC_PREDICT 8") {
+TEST_CASE("what the mean costs: a table") {
   struct Row {
     std::int64_t batch;
     double dense, expected, at_mean, p50, p95, p99;  // microseconds

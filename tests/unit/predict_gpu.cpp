@@ -1,4 +1,4 @@
-// Calibrated predictions on GPUs: forms inside a step, published class rates, launching, and what the defects of SPEC_PREDICT 17 would break.
+// Calibrated predictions on GPUs: forms inside a step, published class rates, launching, and what public defects would break.
 #include <catch2/catch.hpp>
 
 #include <cmath>

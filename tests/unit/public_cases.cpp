@@ -1,4 +1,4 @@
-// More of the public counting bugs of SPEC_COUNT 15, and the byte figures of SPEC_COUNT 8, with the right values.
+// More of the public counting bugs, and byte figures, with the right values.
 #include <catch2/catch.hpp>
 
 #include "lib/error.hpp"
@@ -116,7 +116,7 @@ TEST_CASE("further defects: dense models of any depth, branches by their probabi
   }
 }
 
-TEST_CASE("bytes of a decode step (SPEC_COUNT 8)", "[bugs]") {
+TEST_CASE("bytes of a decode step", "[bugs]") {
   // bf16: matmul weights of Llama 3 8B 15,009,316,864 bytes; keys and values of 4096 tokens 536,870,912.
   const Workload llama = build(builtin_network("llama-3-8b"), of(Phase::kDecode, 4096));
   CHECK(weight_bytes(llama, false, false) == 15'009'316'864.0);

@@ -1,4 +1,4 @@
-// The rows of SPEC_COUNT 9, 11 and 15 that no other file holds: caches that hold less than the context, parameters by hand, switches,
+// Published figures that no other file holds: caches that hold less than the context, parameters by hand, switches,
 // one convention per report, adapters against a flat factor, coverage.
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-// Recomputation by op names (SPEC_COUNT 6): what is kept, what is done again, what is refused.
+// Recomputation by op names: what is kept, what is done again, what is refused.
 #include <catch2/catch.hpp>
 
 #include "lib/error.hpp"

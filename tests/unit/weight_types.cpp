@@ -1,4 +1,4 @@
-// Weights, activations and caches of different widths (SPEC_COUNT 8, 9, 12 rule g), in bytes worked by hand.
+// Weights, activations and caches of different widths , in bytes worked by hand.
 #include <catch2/catch.hpp>
 
 #include "lib/error.hpp"
