@@ -66,6 +66,7 @@ class ReportTable {
   std::string caption;
   std::vector<ReportColumn> columns;
   std::vector<Row> rows;
+  bool wide = false;  // Markdown shows all columns, however many
   // Text and Markdown show at most this many rows and say how many follow (0: all); CSV, JSON and HTML hold all.
   int preview_rows = 0;
 };

@@ -26,11 +26,18 @@ std::string quoted(std::string_view text) {
   return out + "'";
 }
 
+// A tick label: gnuplot takes a percent sign in one for a format.
+std::string tick_label(std::string_view text) {
+  std::string out = quoted(text);
+  for (std::size_t at = out.find('%'); at != std::string::npos; at = out.find('%', at + 2)) out.insert(at, 1, '%');
+  return out;
+}
+
 // Range, ticks and title of one axis, as the SVG renderer has them.
 std::string axis(const char* name, const Scale& scale) {
   std::string ticks;
   for (const Scale::Tick& tick : scale.ticks) {
-    ticks += (ticks.empty() ? "" : ", ") + quoted(tick.label) + " " + shortest(tick.value);
+    ticks += (ticks.empty() ? "" : ", ") + tick_label(tick.label) + " " + shortest(tick.value);
   }
   return fmt::format("set {0}label {1}\nset {0}range [{2}:{3}]\nset {0}tics ({4})\n{5}", name, quoted(scale.title),
                      shortest(scale.lo), shortest(scale.hi), ticks,
@@ -149,8 +156,8 @@ std::string gnuplot_script(const RoutingMap& map, std::size_t which) {
   out += "EOD\n";
   std::string names, shares;
   for (std::size_t b = 0; b < map.blocks.size(); ++b) {
-    names += fmt::format("{}{} {}", b > 0 ? ", " : "", quoted(map.blocks[b]), b);
-    shares += fmt::format("{}{} {}", b > 0 ? ", " : "", quoted(grid.full[b] ? "full" : format_value(grid.participation[b], Unit::kPercent)), b);
+    names += fmt::format("{}{} {}", b > 0 ? ", " : "", tick_label(map.blocks[b]), b);
+    shares += fmt::format("{}{} {}", b > 0 ? ", " : "", tick_label(grid.full[b] ? "full" : format_value(grid.participation[b], Unit::kPercent)), b);
   }
   const double rows = static_cast<double>(map.blocks.size()), cells = static_cast<double>(grid.shares[0].size());
   out += fmt::format("unset grid\nunset colorbox\nset palette defined (-1 '#c3cad3', -0.01 '#c3cad3', 0 '#eceff2', 1 '#0072b2')\nset cbrange [-1:1]\n"

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "reports/format.hpp"
 #include "reports/svg.hpp"
@@ -65,6 +67,22 @@ std::string unbroken(const std::string& text) {
   return out;
 }
 
+constexpr std::size_t kPageColumns = 11;
+
+std::vector<std::size_t> columns_of_page(const ReportTable& table) {
+  std::vector<std::size_t> shown(table.columns.size());
+  std::iota(shown.begin(), shown.end(), std::size_t{0});
+  while (!table.wide && shown.size() > kPageColumns) {
+    // The last of those with the highest number; 0 is never dropped.
+    auto worst = shown.begin();
+    for (auto at = shown.begin(); at != shown.end(); ++at)
+      if (table.columns[*at].priority >= table.columns[*worst].priority) worst = at;
+    if (table.columns[*worst].priority == 0) break;
+    shown.erase(worst);
+  }
+  return shown;
+}
+
 struct MarkdownParts {
   const MarkdownOptions& options;
 
@@ -107,8 +125,12 @@ struct MarkdownParts {
 std::string render_markdown(const ReportTable& table) {
   std::string out;
   if (!table.title.empty()) out += "**" + escape(table.title) + "**\n\n";
-  std::string header = "|", rule = "|";
-  for (const ReportColumn& column : table.columns) {
+  std::string header = "|", rule = "|", hidden;
+  const std::vector<std::size_t> shown = columns_of_page(table);
+  for (std::size_t c = 0; c < table.columns.size(); ++c)
+    if (std::find(shown.begin(), shown.end(), c) == shown.end()) hidden += (hidden.empty() ? "" : ", ") + table.columns[c].label;
+  for (const std::size_t c : shown) {
+    const ReportColumn& column = table.columns[c];
     header += " " + escape(header_text(column)) + " |";
     rule += is_numeric(column.unit) ? "---:|" : "---|";
   }
@@ -117,7 +139,7 @@ std::string render_markdown(const ReportTable& table) {
   for (const ReportTable::Row& row : table.rows) {
     if (!row.total && table.preview_rows > 0 && plain++ >= static_cast<std::size_t>(table.preview_rows)) continue;
     std::string line = "|";
-    for (std::size_t c = 0; c < row.cells.size(); ++c) {
+    for (const std::size_t c : shown) {
       std::string text = escape(cell_text(row.cells[c], table.columns[c]));
       if (row.cells[c].is_number()) text = unbroken(text);
       line += " " + (row.total && !text.empty() ? "**" + text + "**" : text) + " |";
@@ -127,6 +149,7 @@ std::string render_markdown(const ReportTable& table) {
   if (table.preview_rows > 0 && plain > static_cast<std::size_t>(table.preview_rows)) {
     out += fmt::format("\nand {} more rows (the CSV has all).\n", plain - static_cast<std::size_t>(table.preview_rows));
   }
+  if (!hidden.empty()) out += "\nNot shown: " + escape(hidden) + " (text, HTML and JSON have them).\n";
   if (!table.caption.empty()) out += "\n" + paragraph_text(table.caption) + "\n";
   return out;
 }

@@ -15,6 +15,7 @@ struct MarkdownOptions {
 };
 
 std::string render_markdown(const Document& document, const MarkdownOptions& options = {});
+// A page has some ten columns' room: of a wider table those with the highest priority number are left out and named, unless it is `wide`.
 std::string render_markdown(const ReportTable& table);
 
 // The files that render_markdown with a plot folder refers to: name ("roofline.svg") and content.

@@ -167,12 +167,27 @@ void add_sums(Document& document, const Record& record, const std::string& by, c
   document.add(make_table("by-" + by, title, rows, lead, {"predicted_s", "measured_s", "share", "error", "flops_matmul", "bytes_moved"}));
 }
 
-// Why ops have no grade: a page's table of ops has no room for sentences.
+// Why ops have no grade, one row per reason: a table of ops has no room for sentences.
 void add_reasons(Document& document, const std::vector<Figures>& ops) {
   std::vector<Figures> rows;
-  for (const Figures& op : ops)
-    if (const Cell* status = op.find("status"); status && status->words() && !status->words()->empty()) rows.push_back(op);
-  if (!rows.empty()) document.add(make_table("reasons", "Not graded, and why", rows, {"path"}, {"verdict", "status"}));
+  for (const Figures& op : ops) {
+    const Cell *status = op.find("status"), *verdict = op.find("verdict"), *path = op.find("path");
+    if (!status || !status->words() || status->words()->empty() || !path || !path->words()) continue;
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const Figures& row) {
+      const Cell* other = row.find("verdict");
+      return *row.find("status")->words() == *status->words() && (verdict ? other && exact_text(*other) == exact_text(*verdict) : !other);
+    });
+    if (same != rows.end()) {
+      same->set("path", Cell::text(*same->find("path")->words() + ", " + *path->words()));
+      continue;
+    }
+    Figures row;
+    if (verdict) row.set("verdict", *verdict);
+    row.set("status", *status);
+    row.set("path", *path);
+    rows.push_back(std::move(row));
+  }
+  if (!rows.empty()) document.add(make_table("reasons", "Not graded, and why", rows, {"verdict"}, {"status", "path"}));
 }
 
 // The run that a result is of: the record's own, or one of its sources.
@@ -214,6 +229,7 @@ ReportTable make_table(std::string key, std::string title, const std::vector<Fig
     }
     table.add_row(std::move(cells));
   }
+  table.wide = true;  // what a page shows of a record is chosen here
   return table;
 }
 
@@ -278,7 +294,7 @@ void add_op_tables(Document& document, const Result& result, const ViewOptions& 
     keys = any_has(ops, "measured_s") ? kOpPageKeys : any_has(ops, "predicted_s") ? kOpPredictedKeys : kOpCountKeys;
   } else if (keys.empty()) {
     keys = {"predicted_s", "measured_s", "error", "verdict", "share", "achieved_flops_per_s", "peak_fraction", "binding", "flops_matmul", "noise"};
-    for (const std::string& key : without(all_keys(result.ops), kProfileKeys)) keys.push_back(key);
+    for (const std::string& key : without(without(all_keys(result.ops), kProfileKeys), {"status"})) keys.push_back(key);
   }
   ReportTable table = make_table("ops", "", ops, {"path"}, keys);
   const std::vector<const ReportTable*> before = tables_of(document);
@@ -289,7 +305,7 @@ void add_op_tables(Document& document, const Result& result, const ViewOptions& 
   }
   table.preview_rows = options.preview_rows;
   document.add(std::move(table));
-  if (page) add_reasons(document, result.ops);
+  if (options.columns.empty()) add_reasons(document, result.ops);
   if (!profiled(result) || !options.columns.empty()) return;
   ReportTable profile = make_table("profile_ops", "Profile of " + result.model, result.ops, {"path"}, page ? kProfileOpPageKeys : kProfileKeys);
   profile.preview_rows = options.preview_rows;

@@ -24,7 +24,7 @@ std::vector<std::string> varying(const std::vector<Figures>& rows);
 void add_result_tables(Document& document, const Record& record, const ViewOptions& options);
 // Sums of ops by part of the model and, in training, by pass.
 void add_sum_tables(Document& document, const Record& record);
-// One table of the ops of a configuration; on a page also why ops were not graded.
+// The ops of a configuration, and why some were not graded.
 void add_op_tables(Document& document, const Result& result, const ViewOptions& options);
 
 }  // namespace fathom

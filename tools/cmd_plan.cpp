@@ -96,7 +96,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   rows.add_column(ReportColumn{"of_dense", "of dense", Unit::kRatio, 1});
   rows.add_column(ReportColumn{"of_optimum", "of optimum", Unit::kRatio, 0});
   rows.add_column(ReportColumn{"steps", "steps", Unit::kCount, 0, 4, true});
-  rows.add_column(ReportColumn{"tokens", "tokens", Unit::kNone, 1});
+  rows.add_column(ReportColumn{"tokens", "tokens", Unit::kCount, 1});
   rows.add_column(ReportColumn{"law_loss", "law's loss", Unit::kNone, 3});
   const bool timed = std::any_of(plan.rows.begin(), plan.rows.end(), [](const PlanRow& r) { return r.step_seconds.has_value(); });
   if (timed) {
@@ -117,8 +117,8 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   document.add(std::move(rows));
   ReportTable optima("optima", "The dense optimum by the law");
   optima.add_column(ReportColumn{"budget", "budget", Unit::kFlop, 0});
-  optima.add_column(ReportColumn{"params_total", "params", Unit::kNone, 0});
-  optima.add_column(ReportColumn{"tokens", "tokens", Unit::kNone, 0});
+  optima.add_column(ReportColumn{"params_total", "params", Unit::kCount, 0});
+  optima.add_column(ReportColumn{"tokens", "tokens", Unit::kCount, 0});
   optima.add_column(ReportColumn{"forward_flops", "forward / sequence", Unit::kFlop, 0});
   optima.add_column(ReportColumn{"how", "forward from", Unit::kText, 1});
   for (const PlanOptimum& o : plan.optima)

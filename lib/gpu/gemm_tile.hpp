@@ -35,7 +35,7 @@ struct Reuse {
   double activations = -1;
 };
 
-// Times in microseconds, the rest dimensionless; named as at each member.
+// Times in microseconds, the rest dimensionless.
 struct GemmParams {
   double e = 1.2, h = 0.34, p = 4.3, b_eff = 0.88, w = 0.1, r = 2.5, q = 3.5, theta = 0.25, tau = 45, l = 3, c = 0.5, t0 = 2.2;
 

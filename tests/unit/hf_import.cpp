@@ -1,5 +1,5 @@
-// Hugging Face configurations: one file per family, anchored by the published parameter counts, and the rules of
-// the rules in models/import/hf_config.hpp.
+// Hugging Face configurations: one file per family, anchored by the published parameter counts, and
+// the rules of models/import/hf_config.hpp.
 #include "models/import/hf_config.hpp"
 
 #include <catch2/catch.hpp>

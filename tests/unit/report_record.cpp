@@ -88,7 +88,23 @@ TEST_CASE("a page shows the answers first and names what it leaves out", "[repor
   CHECK(keys_of(ops) == std::vector<std::string>{"path", "predicted_s", "measured_s", "error", "verdict", "flops_matmul", "bytes_moved"});
   CHECK(*ops.rows[0].cells[6].exact() == u128{140});  // 70 read and 70 written
   CHECK(ops.caption.find("Not shown: `kind`, `min_s`, `bytes_read`, `bytes_written` (") != std::string::npos);
-  CHECK(keys_of(table_of(page, "reasons")) == std::vector<std::string>{"path", "verdict", "status"});
+  CHECK(keys_of(table_of(page, "reasons")) == std::vector<std::string>{"verdict", "status", "path"});
+}
+
+TEST_CASE("ops without a grade are listed by reason", "[reports]") {
+  Record record = measured_record();
+  std::vector<Figures>& ops = record.results[0].ops;
+  ops.resize(4, ops[0]);
+  ops[1].set("path", Cell::text("x/z"));
+  ops[2].set("path", Cell::text("other"));
+  ops[2].set("status", Cell::text("too short"));
+  ops[3].set("verdict", Cell::text("within"));
+  ops[3].set("status", Cell::text(""));
+  const Document document = view_record(record, {});
+  const ReportTable& reasons = table_of(document, "reasons");
+  REQUIRE(reasons.rows.size() == 2);
+  CHECK(*reasons.rows[0].cells[2].words() == "x/y, x/z");
+  CHECK(*reasons.rows[1].cells[1].words() == "too short");
 }
 
 TEST_CASE("columns that are asked for stand alone, and those that no table has are named", "[reports]") {
@@ -136,4 +152,15 @@ TEST_CASE("a number is not parted from its unit in Markdown", "[reports]") {
   const std::string text = render_markdown(table);
   CHECK(text.find("| two words | 250.0\u00a0ms |") != std::string::npos);
   CHECK(text.find("not run") != std::string::npos);  // words may break
+}
+
+TEST_CASE("Markdown leaves out what does not fit a page, most dispensable first", "[reports]") {
+  ReportTable table("t", "");
+  for (int c = 0; c < 13; ++c) table.add_column(ReportColumn{"c" + std::to_string(c), "c" + std::to_string(c), Unit::kText, c == 4 ? 3 : c == 7 ? 5 : c == 9 ? 1 : 0});
+  const std::string narrow = render_markdown(table);
+  CHECK(narrow.find("| c0 | c1 | c2 | c3 | c5 | c6 | c8 | c9 | c10 | c11 | c12 |\n") == 0);  // 3 and 5 are gone, 1 has room
+  CHECK(narrow.find("Not shown: c4, c7 (") != std::string::npos);
+  table.wide = true;
+  CHECK(render_markdown(table).find("| c3 | c4 | c5 | c6 | c7 | c8 |") != std::string::npos);
+  CHECK(render_markdown(table).find("Not shown") == std::string::npos);
 }
