@@ -8,6 +8,7 @@
 #include "reports/columns.hpp"
 #include "reports/csv.hpp"
 #include "reports/format.hpp"
+#include "reports/record_check.hpp"
 
 namespace fathom {
 namespace {
@@ -245,6 +246,7 @@ Record read_record(std::string_view text, const std::string& file) {
     } else {
       record.results.push_back(read_result(root));
     }
+    check_record_figures(root, file);
   } catch (const Error& error) {
     throw Error(error.kind(), error.message(), {file, error.where().line, error.where().key}, error.hint());
   }
