@@ -230,6 +230,7 @@ Record read_record(std::string_view text, const std::string& file) {
                 std::string("records are written by --save FILE.json and carry \"schema\": \"") + std::string(kRecordSchema) + "\"");
   Record record;
   try {
+    check_record_figures(root, file);
     record.command = text_or_empty(root, "command");
     record.arguments = text_or_empty(root, "arguments");
     record.version = text_or_empty(root, "version");
@@ -246,7 +247,6 @@ Record read_record(std::string_view text, const std::string& file) {
     } else {
       record.results.push_back(read_result(root));
     }
-    check_record_figures(root, file);
   } catch (const Error& error) {
     throw Error(error.kind(), error.message(), {file, error.where().line, error.where().key}, error.hint());
   }
