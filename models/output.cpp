@@ -33,7 +33,9 @@ BlockExpectation::Random Output::kept(const OpSpec& spec) {
   random.keys = attention->expected_keys;
   random.attention = true;
   random.share = attention->key_share.value();
-  random.chosen = {attention->mask, 1, rows.count > 0 ? 1 : 0, rows.routed() ? rows.probability.value() : -1, random.share, random.sequences, attention->apart};
+  // Absorbed latents are apart from the queries although only the chosen rows' are there: then the cache holds a share of the past.
+  const bool apart = attention->apart && random.share == 1;
+  random.chosen = {attention->mask, 1, rows.count > 0 ? 1 : 0, rows.routed() ? rows.probability.value() : -1, random.share, random.sequences, apart};
   return random;
 }
 

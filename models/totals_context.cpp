@@ -76,9 +76,16 @@ bool ContextLine::count(const Network& network, const Scenario& scenario, bool e
   }
   if (later.size() != blocks_.size()) throw_internal("a decode step has other blocks for another context");
   rise_.assign(blocks_.size(), {});
-  for (std::size_t i = 0; i < blocks_.size(); ++i)
+  steps_ = 1;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
     for (std::size_t k = 0; k < rise_[i].size(); ++k) rise_[i][k] = checked_sub(later[i].fixed[k], blocks_[i].fixed[k]);
-  return true;
+    known_ = known_ && later[i].random.size() == blocks_[i].random.size();
+    for (std::size_t n = 0; known_ && n < later[i].random.size(); ++n) {
+      const BlockExpectation::Random &was = blocks_[i].random[n], &is = later[i].random[n], here = moved(was);
+      known_ = was.attention ? here.units.past == is.units.past && here.pairs == is.pairs && here.keys == is.keys : was.cost == is.cost;
+    }
+  }
+  return known_;
 }
 
 BlockExpectation::Random ContextLine::moved(const BlockExpectation::Random& random) const {

@@ -68,6 +68,10 @@ class Checker {
     return value->as_double(key);
   }
 
+  static bool integer(const JsonValue& value) {
+    return value.is_number() && std::get<JsonValue::Number>(value.data).token.find_first_not_of("0123456789") == std::string::npos;
+  }
+
   void row(const JsonValue& figures, const std::string& at) const {
     if (!figures.is_object()) fail(at, "is no object of figures");
     for (const auto& [key, value] : figures.as_object()) {
@@ -132,15 +136,14 @@ class Checker {
     for (const char* key : kSummed) {
       const JsonValue* total = totals->find(key);
       if (!total || !total->is_number()) continue;
-      const double told = total->as_double(key);
-      double sum = 0;
-      bool whole = true;
+      u128 sum = 0;
+      bool whole = integer(*total);
       for (const JsonValue& part : parts->as_array("parts")) {
-        const auto value = number(part, key);
-        whole = whole && value.has_value();
-        sum += value.value_or(0);
+        const JsonValue* value = part.find(key);
+        whole = whole && value && integer(*value);
+        if (whole) sum = checked_add(sum, value->as_u128(key));
       }
-      if (whole && std::abs(sum - told) > kTolerance * std::max(sum, told)) fail(at + "/totals" + step(key), fmt::format("is {}, but the parts add up to {}", told, sum));
+      if (whole && sum != total->as_u128(key)) fail(at + "/totals" + step(key), fmt::format("is {}, but the parts add up to {}", to_string(total->as_u128(key)), to_string(sum)));
     }
   }
 

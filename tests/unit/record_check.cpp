@@ -53,7 +53,7 @@ TEST_CASE("figures that cannot be true are refused where they stand", "[record_c
       {R"("flops_matmul": 30)", R"("flops_matmul": 31)", "/convention/flops", "flops_matmul"},
       {R"("bytes_read": 7)", R"("bytes_read": 8)", "/totals/bytes_read", "add up to 7"},
       {R"("bytes_read": 3)", R"("bytes_read": -3)", "/parts/0/bytes_read", "cannot be negative"},
-      {R"("bytes_read": 7)", R"("bytes_read": 1e999)", "/totals/bytes_read", "range"},
+      {R"("bytes_read": 7)", R"("bytes_read": 1e999)", "", "number overflow"},
       {R"("time_ratio": 2)", R"("time_ratio": 0.5)", "/totals/time_ratio", "measured_s and predicted_s give 2"},
       {R"("error": -0.5)", R"("error": 1)", "/totals/error", "give -0.5"},
       {R"("predicted_lo_s": 1)", R"("predicted_lo_s": 2.5)", "/totals/predicted_lo_s", "above predicted_s"},
