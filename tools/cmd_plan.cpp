@@ -96,7 +96,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   rows.add_column(ReportColumn{"of_dense", "of dense", Unit::kRatio, 1});
   rows.add_column(ReportColumn{"of_optimum", "of optimum", Unit::kRatio, 0});
   rows.add_column(ReportColumn{"steps", "steps", Unit::kCount, 0, 4, true});
-  rows.add_column(ReportColumn{"tokens", "tokens", Unit::kNone, 1});
+  rows.add_column(ReportColumn{"tokens", "tokens", Unit::kCount, 1});
   rows.add_column(ReportColumn{"law_loss", "law's loss", Unit::kNone, 3});
   const bool timed = std::any_of(plan.rows.begin(), plan.rows.end(), [](const PlanRow& r) { return r.step_seconds.has_value(); });
   if (timed) {
@@ -107,7 +107,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   for (const PlanRow& r : plan.rows) {
     std::vector<Cell> cells = {Cell::number(r.budget), Cell::text(r.model), Cell::text(r.variant), count(static_cast<u128>(r.layers)), count(r.params),
                                r.forward.integer() ? count(r.forward.count()) : Cell::number(r.forward.value()), Cell::number(r.of_dense), Cell::number(r.of_optimum),
-                               count(static_cast<u128>(r.steps)), Cell::number(r.tokens), r.loss ? Cell::number(*r.loss) : Cell()};
+                               count(static_cast<u128>(r.steps)), count(checked_mul(static_cast<u128>(r.steps), static_cast<u128>(options.batch) * static_cast<u128>(options.length))), r.loss ? Cell::number(*r.loss) : Cell()};
     if (timed) {
       cells.push_back(r.step_seconds ? Cell::number(*r.step_seconds) : Cell());
       cells.push_back(r.wall_seconds ? Cell::number(*r.wall_seconds) : Cell());
@@ -117,8 +117,8 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   document.add(std::move(rows));
   ReportTable optima("optima", "The dense optimum by the law");
   optima.add_column(ReportColumn{"budget", "budget", Unit::kFlop, 0});
-  optima.add_column(ReportColumn{"params_total", "params", Unit::kNone, 0});
-  optima.add_column(ReportColumn{"tokens", "tokens", Unit::kNone, 0});
+  optima.add_column(ReportColumn{"params_total", "params", Unit::kCount, 0});
+  optima.add_column(ReportColumn{"tokens", "tokens", Unit::kCount, 0});
   optima.add_column(ReportColumn{"forward_flops", "forward / sequence", Unit::kFlop, 0});
   optima.add_column(ReportColumn{"how", "forward from", Unit::kText, 1});
   for (const PlanOptimum& o : plan.optima)

@@ -8,6 +8,7 @@
 #include "kernels/registry.hpp"
 #include "lib/explain.hpp"
 #include "models/builder.hpp"
+#include "models/count/activation_formula.hpp"
 #include "models/machine_ini.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
@@ -59,6 +60,7 @@ std::string source_of(std::string_view key) {
       Row{"params_active", "SPEC_COUNT 9"},            Row{"kv_bytes", "SPEC_COUNT 9; SPEC_MOD 7"},         Row{"kv_bytes_per_token", "SPEC_COUNT 9"},
       Row{"weight_bytes", "SPEC_COUNT 9"},             Row{"gradient_bytes", "SPEC_COUNT 9"},               Row{"optimizer_bytes", "SPEC_COUNT 6, 9"},
       Row{"saved_bytes", "SPEC_COUNT 9; SPEC_MOD 5"},  Row{"peak_bytes", "liveness over the op list"},      Row{"flops_ratio", "SPEC_MOD 2"},
+      Row{"run_steps", "SPEC_COUNT 14"},               Row{"run_flops", "SPEC_COUNT 14"},
       Row{"rows_dropped", "SPEC_COUNT 4, 8"},          Row{"rows_declared", "SPEC_MOD 2.1, 6"},         Row{"rows_expected", "SPEC_MOD 6; SPEC_COUNT 8"},
   };
   for (const Row& row : kSources)
@@ -78,6 +80,23 @@ void scenario_into(KeyValues& list, const Figures& scenario) {
   std::string text;
   for (const auto& [key, cell] : scenario.items()) text += (text.empty() ? "" : ", ") + key + " " + (cell.exact() ? grouped(*cell.exact()) : exact_text(cell));
   list.add_text("inputs", text);
+}
+
+// One layer's activations as a paper counts them, and the way from there to the op list.
+void activation_formula_into(Document& document, const Configuration& configuration) {
+  const ActivationFormula formula = activation_formula(configuration.network, configuration.scenario);
+  if (!formula.unavailable.empty()) {
+    document.note("The published S B h (34 + 5 n S / h) bytes of a layer (arXiv 2205.05198) say nothing here: " + formula.unavailable + ".");
+    return;
+  }
+  ReportTable table("published", "One layer: from S B h (34 + 5 n S / h) bytes (arXiv 2205.05198) to the op list");
+  table.add_column(ReportColumn{"reason", "reason", Unit::kText, 0});
+  table.add_column(ReportColumn{"bytes", "bytes", Unit::kText, 0, 4, true});
+  const auto number = [](const Rational& value) { return (value.negative() ? "-" : "") + grouped((value.negative() ? -value : value).count()); };
+  table.add_row({Cell::text("published, with dropout"), Cell::text(number(formula.published))}, true);
+  for (const Reason& reason : formula.reasons) table.add_row({Cell::text(reason.text), Cell::text((reason.flops.negative() ? "" : "+") + number(reason.flops))});
+  table.add_row({Cell::text("op list"), Cell::text(number(formula.counted))}, true);
+  document.add(std::move(table));
 }
 
 }  // namespace
@@ -173,7 +192,8 @@ void explain_column_into(Document& document, const Column& column, const Configu
   if (!value) value = result.scenario.find(std::string(column.key));
   if (value) list.add_text("result", shown(*value, column.unit));
   document.add(std::move(list));
-  bool listed = false;
+  if (column.key == "saved_bytes" && !generate) activation_formula_into(document, configuration);
+  bool listed = column.key == "saved_bytes";
   for (const auto& [rows, name, title] : {std::tuple{&result.parts, "part", "By part"}, std::tuple{&result.ops, "path", "By op"}}) {
     if (column.key == name) continue;
     ReportTable table(name, title);
