@@ -79,6 +79,7 @@ const std::vector<Column> kColumns{
      "sum over e of 1 - (1 - p_e)^T; even loads: E (1 - (1 - k/E)^T)", "ops[]"},
     {"bytes_written", "written", kBytes, 5, "Bytes that the op must write: its outputs.", "sum of output tensors",
      "totals, ops[]"},
+    {"bytes_moved", "bytes", kBytes, 3, "Bytes that the op must read and write, each once: the two together, in tables of pages.", "bytes_read + bytes_written", "tables of ops"},
     {"intensity", "intensity", kIntensity, 6, "Arithmetic intensity: matmul FLOP per byte moved.",
      "flops_matmul / (bytes_read + bytes_written)", "ops[]"},
     {"params_total", "params", kCount, 3, "All parameters, routers and predictors included.", "", "totals"},
@@ -221,7 +222,22 @@ const std::vector<Column> kColumns{
      "Realised fraction: time saved over FLOPs saved against the dense twin. A status when no FLOPs are saved.",
      "(1 - measured_ratio) / (1 - flops_ratio)", "totals"},
 
-    {"rows_declared", "rows declared", kCount, 4, "Rows that a routed block declares as its capacity.", "batch * slots",
+    {"relative_to", "against", kText, 1, "The first model asked for in the same scenario, which a model that is not its twin is set against.", "", "totals"},
+    {"relative_flops", "FLOP ratio", kRatio, 1, "Matmul FLOP (expected where rows are random) over those of the model set against.", "flops / flops(relative_to)", "totals"},
+    {"relative_predicted", "predicted ratio", kRatio, 1, "Predicted time over that of the model set against.", "predicted_s / predicted_s(relative_to)", "totals"},
+    {"relative_measured", "measured ratio", kRatio, 1, "Measured time over that of the model set against; the two were measured one after the other.", "measured_s / measured_s(relative_to)", "totals"},
+    {"relative_noise", "noise of ratio", kPercent, 2, "How far that measured ratio may be off; drift of the machine between the two measurements is not in it.", "both A/A noises in quadrature", "totals"},
+
+    {"samples_s", "single samples", kSeconds, 6, "Every end-to-end pass in the order taken; JSON only.", "", "totals"},
+    {"rounds_s", "single rounds", kSeconds, 6, "An op's time in every round, all its uses together, normalised as measured_s is; JSON only.", "", "ops[]"},
+
+    {"fathom_version", "made by", kText, 6, "Version and commit of the program that made the row.", "", "version"},
+    {"started", "started", kText, 6, "When the run began, UTC.", "", "started"},
+    {"cpu", "CPU", kText, 6, "The processor that ran the ops, as it names itself.", "", "environment"},
+    {"gpu", "GPU", kText, 6, "The GPU that ran the ops, as it names itself.", "", "environment"},
+    {"cores", "cores", kCount, 6, "Physical cores that the process may use.", "", "environment"},
+
+    {"rows_declared", "rows", kCount, 4, "Rows that a routed block declares as its capacity.", "batch * slots",
      "ops[]"},
     {"rows_expected", "rows expected", kNone, 5, "Expected rows, where the number is random.", "batch * p", "ops[]"},
     {"rows_executed", "rows executed", kCount, 5, "Rows that a run really processed.", "", "ops[]"},

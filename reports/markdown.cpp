@@ -58,6 +58,13 @@ std::string fence(const std::string& text) {
   return ticks + "\n" + text + (text.empty() || text.back() == '\n' ? "" : "\n") + ticks + "\n";
 }
 
+// A number and its unit stay on one line: GitHub gives a wide table the width of the page and breaks cells at spaces.
+std::string unbroken(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == ' ' ? std::string("\u00a0") : std::string(1, c);
+  return out;
+}
+
 struct MarkdownParts {
   const MarkdownOptions& options;
 
@@ -111,7 +118,8 @@ std::string render_markdown(const ReportTable& table) {
     if (!row.total && table.preview_rows > 0 && plain++ >= static_cast<std::size_t>(table.preview_rows)) continue;
     std::string line = "|";
     for (std::size_t c = 0; c < row.cells.size(); ++c) {
-      const std::string text = escape(cell_text(row.cells[c], table.columns[c]));
+      std::string text = escape(cell_text(row.cells[c], table.columns[c]));
+      if (row.cells[c].is_number()) text = unbroken(text);
       line += " " + (row.total && !text.empty() ? "**" + text + "**" : text) + " |";
     }
     out += line + "\n";

@@ -41,12 +41,21 @@ void write_members(JsonWriter& json, const Figures& figures) {
   json.end_object();
 }
 
-void write_rows(JsonWriter& json, std::string_view name, const std::vector<Figures>& rows) {
+void write_samples(JsonWriter& json, std::string_view name, const std::vector<double>& samples) {
+  if (samples.empty()) return;
+  json.key(name).begin_array();
+  for (const double sample : samples) json.value(sample);
+  json.end_array();
+}
+
+// `samples`: an array of each row, or none at all.
+void write_rows(JsonWriter& json, std::string_view name, const std::vector<Figures>& rows, std::string_view samples_name = "", const std::vector<std::vector<double>>& samples = {}) {
   if (rows.empty()) return;
   json.key(name).begin_array();
-  for (const Figures& row : rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     json.begin_object();
-    write_members(json, row);
+    write_members(json, rows[i]);
+    if (i < samples.size()) write_samples(json, samples_name, samples[i]);
     json.end_object();
   }
   json.end_array();
@@ -75,9 +84,10 @@ void write_result(JsonWriter& json, const Result& result) {
   json.end_object();
   json.key("totals").begin_object();
   write_members(json, result.totals);
+  write_samples(json, "samples_s", result.samples_s);
   json.end_object();
   write_rows(json, "parts", result.parts);
-  write_rows(json, "ops", result.ops);
+  write_rows(json, "ops", result.ops, "rounds_s", result.rounds_s);
   if (!result.routing.empty()) write_routing(json.key("routing"), result.routing);
   write_notes(json, result.notes);
 }
@@ -107,6 +117,13 @@ std::vector<Figures> read_rows(const JsonValue& result, std::string_view name) {
   if (const JsonValue* list = result.find(name))
     for (const JsonValue& row : list->as_array(name)) rows.push_back(read_figures(row));
   return rows;
+}
+
+std::vector<double> read_samples(const JsonValue& object, std::string_view name) {
+  std::vector<double> samples;
+  if (const JsonValue* list = object.find(name))
+    for (const JsonValue& value : list->as_array(name)) samples.push_back(value.as_double());
+  return samples;
 }
 
 std::vector<RecordNote> read_notes(const JsonValue& object) {
@@ -154,7 +171,10 @@ Result read_result(const JsonValue& object) {
   }
   result.totals = read_figures(object.at("totals"));
   result.parts = read_rows(object, "parts");
+  result.samples_s = read_samples(object.at("totals"), "samples_s");
   result.ops = read_rows(object, "ops");
+  if (const JsonValue* ops = object.find("ops"))
+    for (const JsonValue& op : ops->as_array("ops")) result.rounds_s.push_back(read_samples(op, "rounds_s"));
   if (const JsonValue* routing = object.find("routing")) result.routing = read_routing(*routing);
   result.notes = read_notes(object);
   return result;

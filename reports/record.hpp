@@ -46,6 +46,8 @@ struct Result {
   std::string convention = "exact";
   Cell convention_flops;
   Figures totals;
+  std::vector<double> samples_s;               // end-to-end passes in the order taken, seconds
+  std::vector<std::vector<double>> rounds_s;   // per op of `ops`: its time in each round, all uses, normalised; empty where none was kept
   std::vector<Figures> parts;   // by part of the model ("projections", "core", ...)
   std::vector<Figures> ops;
   RoutingRecord routing;        // of a run of a routed network; empty otherwise
@@ -84,12 +86,15 @@ Record join_records(std::vector<Record> records, const std::vector<std::string>&
 struct ViewOptions {
   bool ops = true;       // per-op tables
   bool glossary = true;
-  bool full_summary = false;  // all figures of a configuration, not only those a summary is read for
+  bool page = false;          // for Markdown and HTML: each table has the columns that are read most and says what it leaves out
+  bool full_summary = false;  // all figures of a configuration or op, whatever the width
+  std::vector<std::string> columns;  // glossary keys: these instead of those the view would choose; empty: its choice
   int preview_rows = 0;       // of op tables in text and Markdown
 };
 // The report of a record.
 Document view_record(const Record& record, const ViewOptions& options);
-// All rows of one kind as one table, for CSV: "results" or "ops", with the identifying columns first.
-ReportTable record_table(const Record& record, std::string_view what);
+// All rows of one kind as one table, for CSV: "results" or "ops", with the identifying columns first and where and by what the row was
+// made last. `columns`: these and no others, in this order.
+ReportTable record_table(const Record& record, std::string_view what, const std::vector<std::string>& columns = {});
 
 }  // namespace fathom

@@ -72,10 +72,13 @@ struct OutputFlags {
   bool ops = false;
   bool quiet = false;
   bool verbose = false;
+  std::vector<std::string> columns;  // as typed: lists of glossary keys, or "all"
   int width = 0;
   std::string color = "auto";
 };
 void add_output_flags(CLI::App& app, OutputFlags& flags);
+// --columns, for commands whose result is a record.
+void add_columns_flag(CLI::App& app, OutputFlags& flags);
 
 // Prints the record to stdout in the asked format and writes every --save file (format by extension). Returns the exit code.
 int emit(const Record& record, const OutputFlags& flags);

@@ -123,7 +123,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("MODEL", flags->cpu.models, "networks whose shapes are calibrated [small networks of common widths]")->type_name("MODEL");
   command->add_option("--backend", flags->backend, "what is calibrated, cpu or cuda [cpu]")->type_name("B")->group("Calibration");
   command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");
-  command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Calibration");
+  command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(1, 4096))->group("Calibration");
   command->add_option("--time", flags->cpu.time, "seconds for the workloads [55], beside about 15 for the probes; of a GPU's probes [15]")->type_name("S")->check(CLI::Range(1.0, 3600.0))->group("Calibration");
   command->add_option("--from-table", flags->tables, "measured tables of one GPU: gemm, attention, sustained gemm, collectives")->type_name("FILE")->group("Calibration");
   command->add_option("--source", flags->source, "where the rows come from, kept in the file [their file names]")->type_name("TEXT")->group("Calibration");

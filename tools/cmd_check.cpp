@@ -113,7 +113,7 @@ void add_check(CLI::App& app, int& exit_code) {
   command->add_option("KIND", flags->kinds, "only these op kinds (fathom list ops)");
   command->add_option("--dtype", flags->dtype, "f32, bf16 or all [all]")->type_name("TYPE");
   command->add_option("--tolerance", flags->tolerance, "times the stated tolerances (f32 2e-5, bf16 2e-2) [1]")->type_name("X");
-  command->add_option("--threads", flags->threads, "threads of the kernels [all cores]")->type_name("N")->check(CLI::Range(0, 4096));
+  command->add_option("--threads", flags->threads, "threads of the kernels [all cores]")->type_name("N")->check(CLI::Range(1, 4096));
   add_output_flags(*command, flags->output);
   command->footer("Exit code 1 when anything differs.\nExamples:\n  fathom check\n  fathom check attention attention_backward --dtype bf16 --ops");
   command->callback([flags, &exit_code] { exit_code = run_check(*flags); });

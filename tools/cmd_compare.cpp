@@ -15,6 +15,7 @@
 #include "tools/interrupt.hpp"
 #include "tools/plan_flags.hpp"
 #include "tools/profile.hpp"
+#include "tools/relative.hpp"
 #include "tools/results.hpp"
 #include "tools/text_run.hpp"
 #include "tools/timed.hpp"
@@ -53,6 +54,13 @@ std::vector<Result> make_results(const std::vector<Timed>& timed, const Machine*
     results.push_back(std::move(result));
   }
   return results;
+}
+
+// Ratios of models that are no twins. Generations, which stand behind the steps, have no twins.
+void set_relatives(Record& record, const std::vector<Timed>& timed) {
+  add_relatives(record.results, [&](size_t a, size_t b) {
+    return a < timed.size() && b < timed.size() && (timed[a].twin == static_cast<int>(b) || timed[b].twin == static_cast<int>(a));
+  });
 }
 
 void name_predictor(Record& record, const std::vector<Timed>& timed) {
@@ -185,6 +193,7 @@ int run_timed(const CompareArgs& flags, Command command) {
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
     for (size_t i = 0; i < asked; ++i) apply_convention(flags.convention, timed[i].configuration.network, timed[i].configuration.scenario, record.results[i]);
     add_generations(record, generations, &*machine, command, flags);
+    set_relatives(record, timed);
     return emit(record, flags.output);
   }
   if (predicts) {
@@ -201,6 +210,7 @@ int run_timed(const CompareArgs& flags, Command command) {
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
   if (flags.profile.mode == "events") conclude_profile(record, "events", backend(flags.timed.backend).timer(), {});
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);
+  set_relatives(record, timed);
   const int code = emit(record, flags.output);
   return interrupted() ? 130 : fail_code(met(conditions, record), code);
 }
@@ -213,7 +223,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
   if (command != Command::kRun) {
     add_predict_flags(*sub, flags->timed);
   } else {
-    sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(0, 4096))->group("Machine");
+    sub->add_option("--threads", flags->timed.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(1, 4096))->group("Machine");
     add_text_flags(*sub, flags->text);
   }
   if (command == Command::kPredict) {
@@ -230,6 +240,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
     sub->get_option("MODEL")->description("models (built-in name, INI file, config.json), or two saved records");
   }
   add_output_flags(*sub, flags->output);
+  add_columns_flag(*sub, flags->output);
   sub->footer(examples);
   sub->callback([flags, command, &exit_code] { exit_code = run_timed(*flags, command); });
 }

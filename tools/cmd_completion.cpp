@@ -51,12 +51,19 @@ Choices values_of_options() {
   for (const auto& [name, summary] : list_machine_names()) values["--on"].push_back(name);
   for (const Backend* each : all_backends()) values["--backend"].emplace_back(each->name());  // asking whether they are available would open the CUDA module
   for (const char* option : {"--columns", "--pareto", "--sort"}) {
+    const bool any = std::string_view(option) == "--columns";
     values[option] = {"flops", "time", "params", "memory", "kv"};
+    if (any) values[option].emplace_back("all");
     for (const Column& column : all_columns())
-      if (is_numeric(column.unit)) values[option].emplace_back(column.key);
+      if (any || is_numeric(column.unit)) values[option].emplace_back(column.key);
   }
   return values;
 }
+
+// Options whose value is a list with commas: what follows the last comma is completed.
+bool is_list(const std::string& option) { return option == "--columns" || option == "--pareto"; }
+
+bool takes_files(const CLI::App& command) { return command.get_name() != "completion" && command.get_name() != "list"; }
 
 // Words of a command's arguments; none: files.
 std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& root) {
@@ -65,18 +72,26 @@ std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& r
   if (name == "explain") {
     for (std::string_view kind : kind_names()) words.emplace_back(kind);
     for (const Column& column : all_columns()) words.emplace_back(column.key);
-    words.push_back("ini");
+    for (const char* topic : {"total", "convention", "ini", "exit-codes"}) words.emplace_back(topic);
   } else if (name == "list") {
     words = {"models", "machines", "backends", "ops", "columns"};
   } else if (name == "completion") {
     words = {"bash", "zsh", "fish", "man"};
+    for (const CLI::App* each : commands_of(root)) words.push_back(each->get_name());  // after man
   } else {
     for (const OptionText& option : options_of(command))
       if (option.positional && option.name == "MODEL")
         for (const NetworkEntry& entry : list_networks()) words.push_back(entry.name);
   }
-  (void)root;
   return words;
+}
+
+// The program's own options, which stand where a command would.
+std::vector<OptionText> own_options(const CLI::App& app) {
+  std::vector<OptionText> options;
+  for (const OptionText& option : options_of(app))
+    if (!option.positional) options.push_back(option);
+  return options;
 }
 
 std::string bash_script(const CLI::App& app) {
@@ -84,18 +99,25 @@ std::string bash_script(const CLI::App& app) {
   out += "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n  COMPREPLY=()\n  [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n  [[ $cur == = ]] && cur=\n";
   out += "  case $prev in\n";
   for (const auto& [option, words] : values_of_options())
-    out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", option == "--output" ? "--output|-o" : option, join(words));
+    if (is_list(option))
+      out += fmt::format("    {}) local head=; [[ $cur == *,* ]] && head=${{cur%,*}},; COMPREPLY=($(compgen -P \"$head\" -W '{}' -- \"${{cur##*,}}\")); compopt -o nospace 2>/dev/null; return ;;\n", option, join(words));
+    else
+      out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", option == "--output" ? "--output|-o" : option, join(words));
   out += "    --save) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n";
   std::vector<std::string> names;
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
-  out += fmt::format("  if ((COMP_CWORD == 1)); then\n    COMPREPLY=($(compgen -W '{} --help --version' -- \"$cur\"))\n    return\n  fi\n  case ${{COMP_WORDS[1]}} in\n", join(names));
+  for (const OptionText& option : own_options(app)) names.push_back(option.name);
+  out += fmt::format("  if ((COMP_CWORD == 1)); then\n    COMPREPLY=($(compgen -W '{}' -- \"$cur\"))\n    return\n  fi\n  case ${{COMP_WORDS[1]}} in\n", join(names));
   for (const CLI::App* command : commands_of(app)) {
     std::vector<std::string> options;
     for (const OptionText& option : options_of(*command))
       if (!option.positional) options.push_back(option.name);
     out += fmt::format("    {})\n      if [[ $cur == -* ]]; then words='{}'; else words='{}'; fi ;;\n", command->get_name(), join(options), join(arguments_of(*command, app)));
   }
-  out += "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n  [[ $cur == -* ]] || COMPREPLY+=($(compgen -f -- \"$cur\"))\n}\ncomplete -o filenames -F _fathom fathom\n";
+  std::string no_files;
+  for (const CLI::App* command : commands_of(app))
+    if (!takes_files(*command)) no_files += (no_files.empty() ? "" : "|") + command->get_name();
+  out += "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n  [[ $cur == -* || ${COMP_WORDS[1]} == @(" + no_files + ") ]] || COMPREPLY+=($(compgen -f -- \"$cur\"))\n}\ncomplete -o filenames -F _fathom fathom\n";
   return out;
 }
 
@@ -113,19 +135,26 @@ std::string zsh_text(const std::string& text) {
 std::string zsh_script(const CLI::App& app) {
   std::string out = "#compdef fathom\n# zsh completion of fathom: put this file as _fathom into a folder of $fpath\n_fathom() {\n  local -a commands\n  commands=(\n";
   for (const CLI::App* command : commands_of(app)) out += fmt::format("    '{}:{}'\n", command->get_name(), zsh_text(command->get_description()));
-  out += "  )\n  if (( CURRENT == 2 )); then\n    _describe command commands\n    return\n  fi\n  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
+  out += "  )\n  if (( CURRENT == 2 )); then\n    local -a options\n    options=(\n";
+  for (const OptionText& option : own_options(app)) out += fmt::format("      '{}:{}'\n", option.name, zsh_text(option.description));
+  out += "    )\n    _describe command commands -- options\n    return\n  fi\n  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
   const Choices values = values_of_options();
   for (const CLI::App* command : commands_of(app)) {
     out += fmt::format("    {})\n      _arguments", command->get_name());
     for (const OptionText& option : options_of(*command)) {
       if (option.positional) continue;
       const auto words = values.find(option.name);
-      const std::string action = option.type.empty() ? "" : words == values.end() ? fmt::format(":{}:_files", zsh_text(option.type)) : fmt::format(":{}:({})", zsh_text(option.type), join(words->second));
+      std::string action;  // an action that begins with a space is called as it stands, without options of compadd
+      if (!option.type.empty()) {
+        action = words == values.end() ? ":{}:_files" : is_list(option.name) ? ":{}: _sequence compadd - {}" : ":{}:({})";
+        action = fmt::format(fmt::runtime(action), zsh_text(option.type), words == values.end() ? "" : join(words->second));
+      }
       for (const std::string& name : {option.name, option.short_name})
-        if (!name.empty()) out += fmt::format(" \\\n        '*{}[{}]{}'", name, zsh_text(option.description), action);
+        if (!name.empty()) out += fmt::format(" \\\n        '*{}{}[{}]{}'", name, !action.empty() && name[1] == '-' ? "=" : "", zsh_text(option.description), action);
     }
     const std::vector<std::string> words = arguments_of(*command, app);
-    if (!words.empty()) out += fmt::format(" \\\n        '*:argument:_alternative \"words:name:({})\" \"files:file:_files\"'", join(words));
+    if (!words.empty() && takes_files(*command)) out += fmt::format(" \\\n        '*:argument: _alternative \"words:name:({})\" \"files:file:_files\"'", join(words));
+    else if (!words.empty()) out += fmt::format(" \\\n        '*:argument:({})'", join(words));
     else out += " \\\n        '*:file:_files'";
     out += " ;;\n";
   }
@@ -145,6 +174,8 @@ std::string fish_script(const CLI::App& app) {
   std::string out = "# fish completion of fathom: put this file into ~/.config/fish/completions/fathom.fish\n";
   for (const CLI::App* command : commands_of(app))
     out += fmt::format("complete -c fathom -n __fish_use_subcommand -x -a '{}' -d '{}'\n", command->get_name(), fish_text(command->get_description()));
+  for (const OptionText& option : own_options(app))
+    out += fmt::format("complete -c fathom -n __fish_use_subcommand -l {} -d '{}'\n", option.name.substr(2), fish_text(option.description));
   const Choices values = values_of_options();
   for (const CLI::App* command : commands_of(app)) {
     const std::string when = fmt::format("complete -c fathom -n '__fish_seen_subcommand_from {}'", command->get_name());
@@ -154,14 +185,16 @@ std::string fish_script(const CLI::App& app) {
       if (!option.short_name.empty()) line += " -s " + option.short_name.substr(1);
       line += " -d '" + fish_text(option.description) + "'";
       const auto words = values.find(option.name);
-      if (words != values.end())
+      if (words != values.end() && is_list(option.name))
+        line += " -x -a '(__fish_complete_list , \"string split \\\" \\\" \\\"" + join(words->second) + "\\\"\")'";
+      else if (words != values.end())
         line += " -x -a '" + join(words->second) + "'";
       else if (!option.type.empty())
         line += " -r";
       out += line + "\n";
     }
     const std::vector<std::string> words = arguments_of(*command, app);
-    if (!words.empty()) out += when + " -a '" + join(words) + "'\n";
+    if (!words.empty()) out += when + (takes_files(*command) ? "" : " -f") + " -a '" + join(words) + "'\n";
   }
   return out;
 }

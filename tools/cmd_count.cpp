@@ -13,6 +13,7 @@
 #include "tools/cli.hpp"
 #include "tools/convention.hpp"
 #include "tools/generation.hpp"
+#include "tools/relative.hpp"
 #include "tools/results.hpp"
 
 namespace fathom {
@@ -91,6 +92,7 @@ int run_count(const CountArgs& flags) {
   }
   if (!flags.run_tokens.empty() && std::none_of(configurations.begin(), configurations.end(), [](const Configuration& c) { return c.scenario.phase == Phase::kTrain; }))
     record.note("--run-tokens changes nothing here: only train reads it");
+  std::vector<int> twin_of(configurations.size(), -1);
   for (size_t i = 0; i < configurations.size(); ++i) {
     const Configuration& c = configurations[i];
     if (!workloads[i]) {
@@ -99,7 +101,7 @@ int run_count(const CountArgs& flags) {
     }
     Result result = counted_result(c.label, c.network, c.scenario, *workloads[i]);
     if (c.network.has_routes()) {
-      const int twin = find_twin(keys, i);
+      const int twin = twin_of[i] = find_twin(keys, i);
       const Network plain = dense_twin(c.network);
       const double dense = comparable_flops(twin >= 0 ? *workloads[static_cast<size_t>(twin)] : build(plain, for_dense_twin(plain, c.scenario)));
       result.totals.set("flops_ratio", dense > 0 ? Cell::number(comparable_flops(*workloads[i]) / dense) : Cell::status("the dense twin has no FLOPs"));
@@ -108,6 +110,7 @@ int run_count(const CountArgs& flags) {
     apply_convention(flags.convention, c.network, c.scenario, result);
     record.results.push_back(std::move(result));
   }
+  add_relatives(record.results, [&](size_t a, size_t b) { return twin_of[a] == static_cast<int>(b) || twin_of[b] == static_cast<int>(a); });
   return emit(record, flags.output);
 }
 
@@ -122,6 +125,7 @@ void add_count(CLI::App& app, int& exit_code) {
   add_convention_flag(*command, flags->convention);
   command->add_option("--run-tokens", flags->run_tokens, "train: tokens of a whole run, such as 300B or 14.8T; gives its steps and FLOPs")->type_name("D")->group("More");
   add_output_flags(*command, flags->output);
+  add_columns_flag(*command, flags->output);
   command->footer("Examples:\n  fathom count gpt2-124m --seq 1024 --logits all\n  fathom count llama-3-8b --mod-every 2 --capacity 1/8 --phase train --ops");
   command->callback([flags, &exit_code] { exit_code = run_count(*flags); });
 }

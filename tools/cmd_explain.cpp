@@ -119,6 +119,8 @@ int run_explain(const ExplainArgs& flags) {
     }
   } else if (flags.topic == "total") {
     explain_total_into(document);
+  } else if (flags.topic == "exit-codes") {
+    explain_exit_codes_into(document);
   } else if (flags.topic == "ini") {
     document.title = "INI keys of network files";
     ReportTable table("ini", "");
@@ -140,7 +142,7 @@ int run_explain(const ExplainArgs& flags) {
       }
     }
     for (const Column& column : all_columns()) names.emplace_back(column.key);
-    for (const char* topic : {"total", "convention", "ini"}) names.emplace_back(topic);
+    for (const char* topic : {"total", "convention", "ini", "exit-codes"}) names.emplace_back(topic);
     const Column* column = found ? nullptr : find_column(flags.topic);
     const bool listed = !found && !column && explain_name_into(document, flags.topic);
     if (!found && !column && !listed && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
@@ -159,8 +161,8 @@ int run_explain(const ExplainArgs& flags) {
 
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainArgs>();
-  CLI::App* command = app.add_subcommand("explain", "formula, inputs, result and source of an op, column, total or convention; INI keys");
-  command->add_option("TOPIC", flags->topic, "op kind, column, 'total', 'ini', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
+  CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, column, total, convention; INI keys, exit codes");
+  command->add_option("TOPIC", flags->topic, "op kind, column, 'total', 'ini', 'exit-codes', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);
   command->add_option("--on", flags->on, "GPU for `explain gemm MxNxK` and `explain attention_decode BxLxHxKxD` [h200]")->type_name("MACHINE")->group("Machine");

@@ -27,6 +27,7 @@ void add_report(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("report", "render saved records to table, md, csv, json, html");
   command->add_option("RECORD", flags->files, "record files (JSON)")->required();
   add_output_flags(*command, flags->output);
+  add_columns_flag(*command, flags->output);
   command->footer("Examples:\n  fathom report reports/out/compare.json -o md --ops\n  fathom report a.json b.json --save both.html");
   command->callback([flags, &exit_code] { exit_code = run_report(*flags); });
 }

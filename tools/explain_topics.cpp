@@ -14,6 +14,7 @@
 #include "models/registry.hpp"
 #include "reports/format.hpp"
 #include "tools/generation.hpp"
+#include "tools/help.hpp"
 #include "tools/machines.hpp"
 #include "tools/results.hpp"
 
@@ -27,22 +28,22 @@ struct PartText {
   const char* source;
 };
 constexpr std::array<PartText, kPartCount> kParts = {{
-    {Part::kEmbedding, "token and position tables: gathers, no FLOP", "SPEC_COUNT 4"},
-    {Part::kNorm, "norms over the width, of queries and keys, of latents: no FLOP", "SPEC_COUNT 5"},
-    {Part::kProjection, "q, k, v and output products: 2 x rows x in x out", "SPEC_COUNT 4"},
-    {Part::kCore, "QK^T and PV over visible pairs: 2 x heads x (qk_dim + v_dim) x pairs", "SPEC_COUNT 3, 4"},
-    {Part::kFfn, "MLP: 2 x rows x width x f for each of its two or three matrices", "SPEC_COUNT 4"},
-    {Part::kExperts, "experts: 2 x assignments x width x f_e per matrix; shared ones on all rows", "SPEC_COUNT 4"},
-    {Part::kRouter, "expert and depth routers: 2 x rows x width x outputs", "SPEC_COUNT 4; SPEC_MOD 2"},
-    {Part::kPredictor, "sampling-time predictor", "SPEC_COUNT 4; SPEC_MOD 6"},
-    {Part::kRouting, "selection, gather, scatter, dispatch, combine: no FLOP", "SPEC_COUNT 5"},
-    {Part::kResidual, "residual sums: no FLOP", "SPEC_COUNT 5"},
-    {Part::kKvCache, "cache writes: no FLOP", "SPEC_COUNT 8"},
-    {Part::kLogits, "head: 2 x rows x width x vocabulary", "SPEC_COUNT 4"},
-    {Part::kLoss, "cross entropy and router losses: no FLOP", "SPEC_COUNT 5"},
-    {Part::kAdapter, "low-rank adapters: 2 x rows x rank x (in + out); bypass adapters", "SPEC_COUNT 4"},
-    {Part::kMtp, "multi-token prediction: one layer, a projection 2h -> h, logits", "SPEC_COUNT 4"},
-    {Part::kOptimizer, "AdamW and gradient norm: elements and bytes only", "SPEC_COUNT 6"},
+    {Part::kEmbedding, "token and position tables: gathers, no FLOP", "lib/cost_rules.cpp (Embedding)"},
+    {Part::kNorm, "norms over the width, of queries and keys, of latents: no FLOP", "lib/cost_rules.cpp (RmsNorm, LayerNorm)"},
+    {Part::kProjection, "q, k, v and output products: 2 x rows x in x out", "lib/cost_rules.cpp (Gemm)"},
+    {Part::kCore, "QK^T and PV over visible pairs: 2 x heads x (qk_dim + v_dim) x pairs", "lib/cost_rules.cpp (Attention); pairs: models/pairs.hpp"},
+    {Part::kFfn, "MLP: 2 x rows x width x f for each of its two or three matrices", "lib/cost_rules.cpp (Gemm)"},
+    {Part::kExperts, "experts: 2 x assignments x width x f_e per matrix; shared ones on all rows", "models/moe.cpp; lib/cost_rules.cpp (Gemm)"},
+    {Part::kRouter, "expert and depth routers: 2 x rows x width x outputs", "Raposo et al., arXiv 2404.02258, 3.4; lib/cost_rules.cpp"},
+    {Part::kPredictor, "sampling-time predictor", "Raposo et al., arXiv 2404.02258, 3.5; models/route.cpp"},
+    {Part::kRouting, "selection, gather, scatter, dispatch, combine: no FLOP", "lib/cost_rules.cpp (Select, GatherRows, ScatterAddRows)"},
+    {Part::kResidual, "residual sums: no FLOP", "lib/cost_rules.cpp (AddResidual)"},
+    {Part::kKvCache, "cache writes: no FLOP", "lib/cost_rules.cpp (KvAppend)"},
+    {Part::kLogits, "head: 2 x rows x width x vocabulary", "lib/cost_rules.cpp (Gemm)"},
+    {Part::kLoss, "cross entropy and router losses: no FLOP", "lib/cost_rules.cpp (CrossEntropy, RouterLoss)"},
+    {Part::kAdapter, "low-rank adapters: 2 x rows x rank x (in + out); bypass adapters", "Hu et al., arXiv 2106.09685; lib/cost_rules.cpp (Gemm)"},
+    {Part::kMtp, "multi-token prediction: one layer, a projection 2h -> h, logits", "DeepSeek-V3, arXiv 2412.19437, 2.2; lib/cost_rules.cpp"},
+    {Part::kOptimizer, "AdamW and gradient norm: elements and bytes only", "lib/cost_rules.cpp (AdamW, GradientNorm)"},
 }};
 
 const char* const kTotalRule = "sum over ops of times x FLOP of one; 1 multiply-add = 2 FLOP; vector work is counted in elements, never in FLOP";
@@ -54,14 +55,29 @@ std::string source_of(std::string_view key) {
     const char* source;
   };
   static constexpr std::array kSources = {
-      Row{"flops_matmul", "SPEC_COUNT 3, 4, 6"},       Row{"flops_expected", "SPEC_COUNT 7; SPEC_MOD 6"},   Row{"convention_flops", "SPEC_COUNT 11"},
-      Row{"elements_vector", "SPEC_COUNT 5"},          Row{"bytes_read", "SPEC_COUNT 8"},                   Row{"bytes_written", "SPEC_COUNT 8"},
-      Row{"bytes_read_expected", "SPEC_COUNT 8"},      Row{"experts_expected", "SPEC_COUNT 8"},             Row{"params_total", "SPEC_COUNT 9"},
-      Row{"params_active", "SPEC_COUNT 9"},            Row{"kv_bytes", "SPEC_COUNT 9; SPEC_MOD 7"},         Row{"kv_bytes_per_token", "SPEC_COUNT 9"},
-      Row{"weight_bytes", "SPEC_COUNT 9"},             Row{"gradient_bytes", "SPEC_COUNT 9"},               Row{"optimizer_bytes", "SPEC_COUNT 6, 9"},
-      Row{"saved_bytes", "SPEC_COUNT 9; SPEC_MOD 5"},  Row{"peak_bytes", "liveness over the op list"},      Row{"flops_ratio", "SPEC_MOD 2"},
-      Row{"run_steps", "SPEC_COUNT 14"},               Row{"run_flops", "SPEC_COUNT 14"},
-      Row{"rows_dropped", "SPEC_COUNT 4, 8"},          Row{"rows_declared", "SPEC_MOD 2.1, 6"},         Row{"rows_expected", "SPEC_MOD 6; SPEC_COUNT 8"},
+      Row{"flops_matmul", "lib/cost_rules.cpp; models/pairs.hpp"},
+      Row{"flops_expected", "lib/cost_rules.cpp; Raposo et al., arXiv 2404.02258, 3.5"},
+      Row{"convention_flops", "models/count/convention_table.cpp"},
+      Row{"elements_vector", "lib/cost_rules.cpp"},
+      Row{"bytes_read", "lib/cost_rules.cpp"},
+      Row{"bytes_written", "lib/cost_rules.cpp"},
+      Row{"bytes_read_expected", "lib/cost_rules.cpp"},
+      Row{"experts_expected", "lib/cost_rules.cpp; models/expert_loads.hpp"},
+      Row{"params_total", "models/params.hpp"},
+      Row{"params_active", "models/params.hpp"},
+      Row{"kv_bytes", "models/params.hpp"},
+      Row{"kv_bytes_per_token", "models/params.hpp"},
+      Row{"weight_bytes", "models/params.hpp"},
+      Row{"gradient_bytes", "lib/memory_parts.hpp"},
+      Row{"optimizer_bytes", "lib/memory_parts.hpp; Loshchilov and Hutter, arXiv 1711.05101"},
+      Row{"saved_bytes", "lib/memory_parts.hpp"},
+      Row{"peak_bytes", "lib/plan.hpp"},
+      Row{"flops_ratio", "Raposo et al., arXiv 2404.02258, 4.1"},
+      Row{"run_steps", "tools/cmd_count.cpp"},
+      Row{"run_flops", "tools/cmd_count.cpp"},
+      Row{"rows_dropped", "models/expert_loads.hpp"},
+      Row{"rows_declared", "Raposo et al., arXiv 2404.02258, 3.1"},
+      Row{"rows_expected", "Raposo et al., arXiv 2404.02258, 3.5; lib/cost_rules.cpp"},
   };
   for (const Row& row : kSources)
     if (key == row.key) return row.source;
@@ -107,7 +123,7 @@ void explain_total_into(Document& document) {
   KeyValues list;
   list.add_text("formula", kTotalRule);
   list.add_text("expected", "where rows are random: the expectation over the rows that run (binomial) and over distinct experts");
-  list.add_text("source", "SPEC_COUNT 1, 4, 16");
+  list.add_text("source", "lib/workload.hpp, lib/cost_rules.cpp");
   document.add(std::move(list));
   ReportTable table("parts", "Parts of a total");
   for (const char* name : {"part", "what its ops compute", "source"}) table.add_column(ReportColumn{name, name, Unit::kText, 0});
@@ -124,7 +140,7 @@ void explain_total_into(Document& document, const Configuration& configuration) 
     list.add_text("formula", "the prefill of the prompt and one decode step per further token, each a sum over its op list");
     scenario_into(list, result.scenario);
     if (const Cell* flops = result.totals.find("flops_matmul")) list.add_text("result", shown(*flops, Unit::kFlop));
-    list.add_text("source", "SPEC_COUNT 7");
+    list.add_text("source", "models/scenario.hpp, lib/cost_rules.cpp");
     document.add(std::move(list));
     return;
   }
@@ -137,7 +153,7 @@ void explain_total_into(Document& document, const Configuration& configuration) 
   list.add_text("result", grouped(total.flops.value()) + " FLOP (2 per MAC)");
   if (workload.routed()) list.add_text("expected", shown(*result.totals.find("flops_expected"), Unit::kFlop));
   list.add_text("coverage", "100 % of the FLOP come from ops with a formula of their own: there are no other ops");
-  list.add_text("source", "SPEC_COUNT 1, 4, 16");
+  list.add_text("source", "lib/workload.hpp, lib/cost_rules.cpp");
   document.add(std::move(list));
 
   ReportTable ops("ops", "Ops with FLOP");
@@ -210,6 +226,16 @@ void explain_column_into(Document& document, const Column& column, const Configu
     document.skipped(fmt::format("a count has no `{}` here: it belongs to {}, or to another phase or kind of model (fathom predict, run and compare give predicted and measured columns)", column.key, column.where));
 }
 
+void explain_exit_codes_into(Document& document) {
+  document.title = "Exit codes";
+  ReportTable table("exit-codes", "");
+  table.add_column(ReportColumn{"code", "code", Unit::kCount, 0});
+  table.add_column(ReportColumn{"name", "says", Unit::kText, 0});
+  table.add_column(ReportColumn{"meaning", "when", Unit::kText, 0});
+  for (const ExitCode& each : exit_codes()) table.add_row({Cell::count(static_cast<u128>(each.code)), Cell::text(each.brief), Cell::text(each.meaning)});
+  document.add(std::move(table));
+}
+
 bool explain_name_into(Document& document, const std::string& name) {
   for (const NetworkEntry& entry : list_networks()) {
     if (entry.name != name) continue;
@@ -222,7 +248,7 @@ bool explain_name_into(Document& document, const std::string& name) {
     list.add_text("inputs", fmt::format("width {}, {} layers, vocabulary {}", grouped(static_cast<u128>(network.width)), network.layer_count(), grouped(static_cast<u128>(network.vocab))));
     list.add_text("formula", "parameters: every matrix, bias, gain and table once; active: k of E experts");
     list.add_text("result", fmt::format("{} parameters, {} active", grouped(params.total.value()), grouped(params.active.value())));
-    list.add_text("source", "models/networks; SPEC_COUNT 9");
+    list.add_text("source", "models/networks; models/params.hpp");
     document.add(std::move(list));
     document.note(fmt::format("`fathom count {}` counts a step of it; `fathom explain total {}` adds it up.", name, name));
     return true;

@@ -19,6 +19,9 @@ void explain_column_into(Document& document, const Column& column);
 // The same with its value for a model, and the parts or ops that it is the sum of. Columns of predictions and measurements name the command to ask.
 void explain_column_into(Document& document, const Column& column, const Configuration& configuration);
 
+// What the exit status of a command says.
+void explain_exit_codes_into(Document& document);
+
 // A built-in model, machine or backend; false where `name` is none.
 bool explain_name_into(Document& document, const std::string& name);
 

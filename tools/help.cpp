@@ -174,17 +174,42 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); });
 }
 
+const std::vector<ExitCode>& exit_codes() {
+  static const std::vector<ExitCode> kCodes = {
+      {0, "done", "also when the reader of a pipe closes it"},
+      {1, "condition failed", "one that was stated: --fail-on, or a check that found an error"},
+      {2, "usage", "the command line cannot be parsed: an unknown option, a number that is none"},
+      {3, "input", "parsed, but unknown or invalid: a model, unit, key, range or record"},
+      {4, "environment", "no such device, out of memory, full disk, a folder that cannot be written"},
+      {70, "a bug", "please report it with the command line"},
+      {130, "interrupted", "Ctrl-C; finished rows are kept and shown"},
+  };
+  return kCodes;
+}
+
+namespace {
+
+// One line of the first help page.
+std::string exit_code_line() {
+  std::string out = "Exit codes:";
+  for (const ExitCode& each : exit_codes()) out += fmt::format("{} {} {}", out.back() == ':' ? "" : ",", each.code, each.brief);
+  return out + "\n";
+}
+
+}  // namespace
+
 std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const {
   const bool root = app->get_parent() == nullptr;
   const std::string name = root ? app->get_name() : app->get_parent()->get_name() + " " + app->get_name();
   if (!root) return mode == CLI::AppFormatMode::Normal ? short_page(*app, name) : full_page(*app, name);
-  std::string out = app->get_description() + "\n\n" + usage(*app, name);
+  std::string out = app->get_description() + "\n" + usage(*app, name);
   if (mode != CLI::AppFormatMode::Normal) {
     out = full_page(*app, name) + "\n" + command_list(*app);
+    out += "\n" + exit_code_line();
     for (const CLI::App* command : commands_of(*app)) out += "\n----\n\n" + full_page(*command, name + " " + command->get_name());
     return out;
   }
-  return out + command_list(*app) + app->get_footer() + "\nA command explains itself: fathom COMMAND --help (--help-all: every option)\n";
+  return out + command_list(*app) + app->get_footer() + "\n" + exit_code_line() + "A command explains itself: fathom COMMAND --help (--help-all: every option)\n";
 }
 
 namespace {
@@ -207,9 +232,12 @@ std::string upper(std::string text) {
   return text;
 }
 
-const char* const kExitStatus =
-    ".SH EXIT STATUS\n0 done; 1 a stated condition failed; 2 the command line cannot be parsed; 3 invalid or unknown input; 4 the environment (no device, out of memory, full disk);\n"
-    "70 a bug; 130 interrupted.\n";
+std::string man_exit_status() {
+  std::string out = ".SH EXIT STATUS\n";
+  for (const ExitCode& each : exit_codes()) out += fmt::format(".TP\n.B {}\n{}\n", each.code, roff(fmt::format("{}: {}", each.brief, each.meaning)));
+  return out;
+}
+
 
 }  // namespace
 
@@ -219,7 +247,7 @@ std::string man_page(const CLI::App& app) {
   for (const CLI::App* command : commands_of(app))
     out += fmt::format(".SH FATHOM {}\n{}\n.PP\n.nf\n{}.fi\n", upper(command->get_name()), roff(command->get_description()), roff(usage(*command, "fathom " + command->get_name()))) +
            man_options(*command, "SS");
-  out += kExitStatus;
+  out += man_exit_status();
   out += ".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/fathom/defaults.ini\n" + roff("default options: [COMMAND] or [common], then option = value; --no-defaults ignores it") + "\n";
   out += ".TP\n.I $XDG_CACHE_HOME/fathom/this-machine.ini\nthis machine as probed\n";
   return out;
@@ -232,7 +260,7 @@ std::string man_page(const CLI::App& app, const std::string& name) {
     if (command->get_name() != name) continue;
     return fmt::format(".TH FATHOM\\-{} 1 \"\" \"fathom\" \"User Commands\"\n.SH NAME\nfathom\\-{} \\- {}\n.SH SYNOPSIS\n.nf\n{}.fi\n", upper(name), name, roff(command->get_description()),
                        roff(usage(*command, "fathom " + name).substr(std::string_view("Usage: ").size()))) +
-           man_options(*command, "SH") + kExitStatus + ".SH SEE ALSO\n.BR fathom (1)\n";
+           man_options(*command, "SH") + man_exit_status() + ".SH SEE ALSO\n.BR fathom (1)\n";
   }
   throw_input(fmt::format("there is no command '{}'", name), {}, name_hint(name, names));
 }

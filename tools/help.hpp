@@ -30,6 +30,14 @@ struct OptionText {
 std::vector<OptionText> options_of(const CLI::App& app);
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 
+// What a command's exit status says: help, the manual and `fathom explain exit-codes` show the same.
+struct ExitCode {
+  int code;
+  const char* brief;    // "a stated condition failed"
+  const char* meaning;  // with examples
+};
+const std::vector<ExitCode>& exit_codes();
+
 // fathom(1) as roff.
 std::string man_page(const CLI::App& app);
 // fathom-COMMAND(1). Throws Error(kInput) for a command that is not there.

@@ -54,7 +54,7 @@ int run(int argc, char** argv) {
                "executes the same work with real kernels, and reports predicted against measured.",
                "fathom"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", version_page());
+  app.set_version_flag("--version", version_page(), "version, commit and what is built in");
   app.set_help_flag("-h,--help", "what most people need")->group("Help");
   app.set_help_all_flag("--help-all", "every option")->group("Help");
   app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it

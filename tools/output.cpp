@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "lib/error.hpp"
+#include "reports/columns.hpp"
 #include "reports/csv.hpp"
 #include "reports/html.hpp"
 #include "reports/markdown.hpp"
@@ -47,18 +48,32 @@ TextOptions text_options(const OutputFlags& flags) {
   return options;
 }
 
-ViewOptions view_options(const OutputFlags& flags, bool file) {
+// The keys of --columns; empty where all are wanted. Throws an input Error with the nearest name.
+std::vector<std::string> asked_columns(const OutputFlags& flags, bool* all = nullptr) {
+  std::vector<std::string> keys;
+  for (const std::string& list : flags.columns) {
+    for (const std::string& name : split(list, ',')) {
+      if (name != "all") keys.emplace_back(lookup_column(name).key);
+      else if (all) *all = true;
+    }
+  }
+  return keys;
+}
+
+ViewOptions view_options(const OutputFlags& flags, const std::string& format, bool file) {
   ViewOptions options;
   options.ops = flags.ops || file;
   options.glossary = file || flags.verbose;
+  options.page = format == "md" || format == "html";
   options.full_summary = flags.verbose;
+  options.columns = asked_columns(flags, &options.full_summary);
   return options;
 }
 
 std::string render(const Record& record, const std::string& format, const OutputFlags& flags, bool file) {
   if (format == "json") return write_record(record);
-  if (format == "csv") return render_csv(record_table(record, flags.ops ? "ops" : "results"), "\n");
-  const Document document = view_record(record, view_options(flags, file || format == "html"));
+  if (format == "csv") return render_csv(record_table(record, flags.ops ? "ops" : "results", asked_columns(flags)), "\n");
+  const Document document = view_record(record, view_options(flags, format, file || format == "html"));
   if (format == "md") return render_markdown(document);
   if (format == "html") return render_html(document);
   TextOptions text = text_options(flags);
@@ -113,7 +128,7 @@ Record new_record(const std::string& command) {
 
 void add_output_flags(CLI::App& app, OutputFlags& flags) {
   app.add_option("-o,--output", flags.format, "table, md, csv, json or html [table]")->type_name("F")->group("Output");
-  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html, .txt; plots as .svg, .png, .gp; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
+  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html, .txt; plots as .svg, .png, .gp; missing folders are made; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
   app.add_flag("--ops", flags.ops, "per-op tables (csv: one row per op)")->group("Output");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no notes on stderr")->group("Output");
   app.add_flag("-v,--verbose", flags.verbose, "explain columns, show more")->group("Output");
@@ -121,7 +136,12 @@ void add_output_flags(CLI::App& app, OutputFlags& flags) {
   app.add_option("--color", flags.color, "auto, always or never [auto]")->type_name("W")->group("Output");
 }
 
+void add_columns_flag(CLI::App& app, OutputFlags& flags) {
+  app.add_option("--columns", flags.columns, "columns of tables and csv, such as path,measured_s,p95_s (fathom list columns), or all [md, html: those read most; csv: all]")->allow_extra_args(false)->type_name("C,...")->group("Output");
+}
+
 void check_output_flags(const OutputFlags& flags) {
+  asked_columns(flags);
   const auto known = [](const std::string& format) { return std::find(kFormats.begin(), kFormats.end(), format) != kFormats.end(); };
   if (!known(flags.format)) throw_input(fmt::format("unknown output format '{}'", flags.format), {"", 0, "-o"}, name_hint(flags.format, kFormats));
   if (flags.color != "auto" && flags.color != "always" && flags.color != "never")
@@ -165,7 +185,7 @@ int emit_document(const Document& document, const OutputFlags& flags) {
 
 int emit(const Record& record, const OutputFlags& flags) {
   for (const std::string& path : flags.save)
-    save_one(path, [&] { return view_record(record, view_options(flags, true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
+    save_one(path, [&] { return view_record(record, view_options(flags, extension_of(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
   write_stream(STDOUT_FILENO, render(record, flags.format, flags, false));  // a closed pipe is the reader's wish, not an error
   return 0;
 }

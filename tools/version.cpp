@@ -17,6 +17,8 @@ std::string version_text() {
   return commit.empty() ? fmt::format("fathom {}", FATHOM_VERSION) : fmt::format("fathom {} ({})", FATHOM_VERSION, commit);
 }
 
+std::string compiler_text() { return FATHOM_COMPILER; }
+
 std::string version_page() {
   std::string text = version_text() + "\n";
   text += fmt::format("build:        {}, {}\n", FATHOM_BUILD_TYPE, FATHOM_COMPILER);

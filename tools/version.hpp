@@ -7,6 +7,8 @@ namespace fathom {
 
 // One line, for records: "fathom 0.1.0 (9bd4e0d17f2a)".
 std::string version_text();
+// "GNU 12.2.0": what built it.
+std::string compiler_text();
 // What `fathom --version` prints: the same, then build type, compiler, backends and sanitizers.
 std::string version_page();
 

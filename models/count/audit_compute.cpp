@@ -142,7 +142,7 @@ AuditClaim demo_semantics(const AuditSetting& s) {
   const Rational all_keys = (block_flops(forms, block, {share, 1, share, share * square}) + router) / full;
   const Rational selected = (block_flops(forms, block, {share, share, share, share * share * square}) + router) / full;
   const auto model = [](const Rational& ratio) { return ((Rational(1) + ratio) / Rational(2)).value(); };
-  AuditClaim c{25, "post", "tok + sigmoid(w) * attnMlp(tok, all tokens) is Mixture-of-Depths", {}, "", AuditVerdict::kDoesNotHold, "it is another policy: every token supplies keys and values (SPEC_MOD 7, policy 2)"};
+  AuditClaim c{25, "post", "tok + sigmoid(w) * attnMlp(tok, all tokens) is Mixture-of-Depths", {}, "", AuditVerdict::kDoesNotHold, "it is another policy: every token supplies keys and values"};
   c.figures.push_back(number("routed block of a full one, all-token K/V, 1/8", "", all_keys.value(), "q, o, MLP on C rows; k, v on S; C S pairs; router"));
   c.figures.push_back(number("routed block of a full one, selected K/V, 1/8", "", selected.value(), "C rows, C^2 pairs, router"));
   c.figures.push_back(number("every second block, all-token K/V", "", model(all_keys), "(1 + block ratio)/2, no logits"));

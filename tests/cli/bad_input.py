@@ -38,8 +38,13 @@ class BadInput(CliTest):
 
     def test_threads(self):
         self.quick(3, "4000 threads cannot be run", "check", "rms_norm", "--threads", "4000")
-        for threads in ("-1", "99999"):
-            self.refuses(2, "not in range", "run", "mod-tiny", "--threads", threads)
+        for threads in ("0", "-1", "99999"):
+            self.refuses(2, "not in range 1 to 4096", "run", "mod-tiny", "--threads", threads)
+
+    def test_times(self):
+        for seconds in ("0", "-1", "nan", "inf", "1e9", "ten"):
+            self.refuses(2, "more than 0 and at most 1000000", "run", "mod-tiny", f"--time={seconds}")
+        self.refuses(2, "not in range 1 to", "run", "mod-tiny", "--rounds", "0")
 
     def test_capacities(self):
         for capacity in ("1.5", "-0.1", "nan", "inf", "-inf", "1/0", "1e-400", "0.1234567890123456789012345"):

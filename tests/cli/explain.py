@@ -2,8 +2,9 @@
 
 import csv
 import io
+import re
 
-from _cli import CliTest, main
+from _cli import ARGUMENTS, CliTest, main
 
 
 class Explain(CliTest):
@@ -22,6 +23,24 @@ class Explain(CliTest):
                 page = self.run_fathom("explain", name).stdout
                 self.assertGreater(len(page.splitlines()), 3, name)
 
+    def test_sources_can_be_found(self):
+        """Sources name files of this tree and papers; every op kind and every counted column has one."""
+        kinds, columns = self.names("ops"), ("flops_matmul", "flops_expected", "elements_vector", "bytes_read", "params_total", "kv_bytes", "peak_bytes", "saved_bytes", "rows_declared")
+        for name in (*kinds, *columns, "total"):
+            page = self.run_fathom("explain", name, "--width", "400").stdout
+            sources = re.findall(r"(?m)^source +(.*)$", page)
+            self.assertTrue(sources and all(sources), name)
+            for file in re.findall(r"\b(?:lib|models|kernels)/[\w/]+(?:\.\w+)?", page):
+                self.assertTrue((ARGUMENTS.source / file).exists(), f"{name} names {file}")
+            for source in sources:
+                self.assertRegex(source, r"lib/|models/|arXiv \d{4}\.\d{5}", name)
+
+    def test_exit_codes(self):
+        page = self.run_fathom("explain", "exit-codes").stdout
+        for code in ("0", "1", "2", "3", "4", "70", "130"):
+            self.assertRegex(page, rf"(?m)^ *{code}  ")
+            self.assertRegex(self.run_fathom("--help").stdout, rf"(?m)^Exit codes:.* {code} ")
+
     def test_every_column_and_kind_of_a_model(self):
         for name in self.names("columns") + self.names("ops"):
             if name != "convention":  # takes the name of a preset
@@ -36,7 +55,7 @@ class Explain(CliTest):
 
     def test_total(self):
         general = self.run_fathom("explain", "total").stdout
-        for words in ("formula", "sum over ops", "source", "SPEC_COUNT", "projections", "logits"):
+        for words in ("formula", "sum over ops", "source", "lib/cost_rules.cpp", "projections", "logits"):
             self.assertIn(words, general)
         # GPT-2 dims, S = 64: 12 layers of 2 * 64 * 768 * 9216 and 12 cores of 2 * 12 * 128 * 2080, one row of logits.
         page = self.run_fathom("explain", "total", "gpt2-124m", "--seq", "64").stdout

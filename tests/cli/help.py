@@ -1,8 +1,13 @@
 """Help pages, man page, shell completion and the defaults file say what the program does."""
 
+import os
+import pty
 import re
+import select
 import shutil
+import signal
 import subprocess
+import unittest
 
 from _cli import ARGUMENTS, CliTest, main
 
@@ -91,6 +96,57 @@ class Completion(CliTest):
         self.assertIn("flops_matmul", self.complete("explain", "flops"))
         self.assertIn("gemm", self.complete("explain", "ge"))
         self.assertEqual(self.complete("sweep", "x", "--pareto", "predicted_p5"), ["predicted_p50_s"])
+
+    def test_lists_with_commas(self):
+        self.assertEqual(self.complete("report", "--columns", "measured_s,predicted_tt"), ["measured_s,predicted_ttft_s"])
+        self.assertEqual(self.complete("report", "--columns", "al"), ["all"])
+        self.assertEqual(self.complete("--ver"), ["--version"])
+        self.write("a.json", "{}")
+        self.assertEqual(self.complete("report", "a"), ["a.json"])
+        self.assertNotIn("a.json", self.complete("completion", "a"))
+
+    # What follows the typed words after a tab.
+    TRIED = (("fathom coun", "count"), ("fathom count gpt2", "gpt2-124m"), ("fathom predict mod-60m --on h20", "h200"), ("fathom compare mod-60m --phase de", "decode"),
+             ("fathom count mod-60m --capac", "--capacity"), ("fathom explain flops_m", "flops_matmul"), ("fathom report --columns measured_s,predicted_tt", "measured_s,predicted_ttft_s"),
+             ("fathom count mod-60m -o cs", "csv"), ("fathom --vers", "--version"), ("fathom completion man pred", "predict"))
+
+    @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
+    def test_fish_completes(self):
+        self.write("config/fish/completions/fathom.fish", self.run_fathom("completion", "fish").stdout)
+        for line, word in self.TRIED:
+            done = subprocess.run(["fish", "-c", f"complete -C '{line}'"], capture_output=True, encoding="utf-8", cwd=self.folder, env={**os.environ, "HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder / "config"), "PATH": f"{ARGUMENTS.fathom.parent}:{os.environ['PATH']}"})
+            self.assertEqual([row.split("\t")[0] for row in done.stdout.splitlines()], [word], f"{line}: {done.stderr}")
+
+    @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
+    def test_zsh_completes(self):
+        """In a terminal, as the completion system cannot be asked otherwise."""
+        self.write("functions/_fathom", self.run_fathom("completion", "zsh").stdout)
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": str(self.folder), "COLUMNS": "200"})
+
+        def read(mark):
+            text, quiet = "", 0
+            while mark not in text and quiet < 100:
+                if select.select([terminal], [], [], 0.1)[0]:
+                    text += os.read(terminal, 65536).decode("utf-8", "replace")
+                else:
+                    quiet += 1
+            return text
+
+        try:
+            os.write(terminal, f"PS1=; unsetopt zle_bracketed_paste; fpath=({self.folder}/functions $fpath); autoload -U compinit; compinit -u -D; setopt NO_BEEP; echo rea''dy\n".encode())
+            self.assertIn("ready", read("ready"))
+            for line, word in (*self.TRIED, ("fathom compare mod-60m --phase=de", "--phase=decode")):
+                os.write(terminal, (line + "\t").encode())
+                answer = read(word)
+                self.assertIn(word, answer, line)
+                self.assertNotIn("bad option", answer, line)
+                os.write(terminal, b"\x03\x15")
+        finally:
+            os.close(terminal)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
     def test_zsh_and_fish_parse(self):
         for shell, check in (("zsh", ["zsh", "-n"]), ("fish", ["fish", "--no-execute"])):

@@ -1,7 +1,11 @@
 """What a report of a run holds, in every format: what was asked, the result, tables by part and op, plots, routing, notes, glossary."""
 
 import csv
+import io
+import json
+import re
 import shutil
+import statistics
 import unittest
 
 from _cli import ARGUMENTS, CliTest, main, parse_json
@@ -35,6 +39,82 @@ class ReportContent(CliTest):
         for key in ("flops_matmul", "predicted_s", "measured_s", "peak_flops_per_s", "peak_bytes_per_s"):
             self.assertGreater(float(rows[0][key]), 0, key)
         self.assertEqual(record_errors(ARGUMENTS.source, parse_json((self.folder / "r.json").read_text())), [])
+
+    def test_pages_fit_a_page(self):
+        """Tables of Markdown: at most eleven columns, no number apart from its unit, and what is left out is named and can be asked for."""
+        self.run_fathom("compare", "mod-60m", "dense-60m", *FAKE, *self.machine, *self.saved("r.md", "r.json"), "-q")
+        text = (self.folder / "r.md").read_text()
+        tables = re.findall(r"(?m)^(\|.*\|)\n\|[-:|]+\|\n((?:\|.*\n)+)", text)
+        self.assertGreater(len(tables), 8)
+        for head, rows in tables:
+            self.assertLessEqual(head.count("|"), 12, head)
+            self.assertIsNone(re.search(r"\d (?:[kMGT]?(?:B|FLOP|tokens|FLOP/s)|[munp]?s|%) \|", rows), rows)
+        for words in ("| op | predicted | measured | error | of peak | verdict |", "Not shown: `kind`", "`--columns all`", "**Not graded, and why**", "**Distribution of times**"):
+            self.assertIn(words, text)
+        everything = self.run_fathom("report", "r.json", "--ops", "-o", "md", "--columns", "all").stdout
+        for words in ("| kind |", "| light |", "| samples |", "| implementation |"):
+            self.assertIn(words, everything)
+        self.assertNotIn("Not shown", everything)
+
+    def test_columns_are_chosen(self):
+        self.run_fathom("compare", "mod-tiny", *FAKE, *self.machine, *self.saved("r.json"), "-q")
+        report = ("report", "r.json", "--columns", "measured_s,p95_s", "--columns", "flops_matmul")
+        self.assertIn("| model | measured | p95 | matmul FLOP |", self.run_fathom(*report, "-o", "md").stdout)
+        self.assertIn("| op | measured | p95 | matmul FLOP |", self.run_fathom(*report, "-o", "md", "--ops").stdout)
+        self.assertEqual(self.run_fathom(*report, "-o", "csv").stdout.split("\n")[0], "measured_s,p95_s,flops_matmul,status")
+        self.assertIn("nothing here has a figure for dram_ratio (ops have more: --ops)", re.sub(r"\s+", " ", self.run_fathom("report", "r.json", "--columns", "dram_ratio").stdout))
+        self.refuses(3, "did you mean 'measured_s'?", "report", "r.json", "--columns", "measurd_s")
+
+    def test_single_samples(self):
+        """Every pass and every round of every op: the medians are those of the record, and reading and writing keep them."""
+        record = self.json("run", "mod-tiny", "--backend", "reference", "--rounds", "5", "--seq", "32", "-o", "json", "-q")
+        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        totals = record["totals"]
+        self.assertEqual(len(totals["samples_s"]), totals["samples"])
+        self.assertAlmostEqual(statistics.median(totals["samples_s"]), totals["measured_s"])
+        self.assertAlmostEqual(min(totals["samples_s"]), totals["min_s"])
+        timed = [op for op in record["ops"] if op["measured_s"] is not None]
+        self.assertTrue(timed)
+        self.assertEqual({len(op["rounds_s"]) for op in timed}, {5})
+        self.write("r.json", json.dumps(record))
+        again = self.json("report", "r.json", "-o", "json")
+        self.assertEqual(again["totals"]["samples_s"], totals["samples_s"])
+        self.assertEqual([op.get("rounds_s") for op in again["ops"]], [op.get("rounds_s") for op in record["ops"]])
+        for plant in ([-1.0], ["1"], 3):
+            record["totals"]["samples_s"] = plant
+            self.assertNotEqual(record_errors(ARGUMENTS.source, record), [], plant)
+
+    def test_rows_say_where_they_come_from(self):
+        run = ("run", "mod-tiny", "--backend", "reference", "--rounds", "2", "--seq", "16", "-q")
+        self.run_fathom(*run, *self.saved("a.json", "a.csv"))
+        row = next(csv.DictReader(io.StringIO((self.folder / "a.csv").read_text())))
+        record = parse_json((self.folder / "a.json").read_text())
+        self.assertEqual("fathom " + row["fathom_version"], record["version"])
+        self.assertEqual((row["started"], row["cpu"], row["cores"], row["threads"]), (record["started"], record["environment"]["cpu"], str(record["environment"]["cores"]), "1"))
+        self.assertEqual(list(row)[-5:], ["fathom_version", "started", "cpu", "cores", "status"])
+        # Rows of two machines in one file: each keeps its own.
+        record["environment"]["cpu"], record["started"], record["version"] = "another, CPU", "2020-01-02T03:04:05Z", "fathom 0.0.1"
+        self.write("b.json", json.dumps(record))
+        for ops in ((), ("--ops",)):
+            rows = list(csv.DictReader(io.StringIO(self.run_fathom("report", "a.json", "b.json", "-o", "csv", *ops).stdout)))
+            self.assertEqual([rows[0]["cpu"], rows[-1]["cpu"]], [row["cpu"], "another, CPU"])
+            self.assertEqual((rows[-1]["started"], rows[-1]["fathom_version"]), ("2020-01-02T03:04:05Z", "0.0.1"))
+
+    def test_any_two_models_have_ratios(self):
+        both = self.json("compare", "dense-60m", "mod-tiny", "--seq", "128", *FAKE, *self.machine, "-o", "json")
+        first, second = (result["totals"] for result in both["results"])
+        self.assertEqual(record_errors(ARGUMENTS.source, both), [])
+        self.assertNotIn("relative_to", first)
+        self.assertEqual(second["relative_to"], "dense-60m")
+        self.assertNotIn("realised", second)
+        for ratio, key in (("relative_flops", "flops_matmul"), ("relative_predicted", "predicted_s"), ("relative_measured", "measured_s")):
+            self.assertAlmostEqual(second[ratio], second[key] / first[key])
+        text = self.run_fathom("count", "mod-60m", "dense-60m", "dense-120m", "--seq", "256", "-o", "md").stdout
+        self.assertIn("`dense-120m` against `mod-60m`: ", text)
+        self.assertNotIn("`dense-60m` against", text)  # its twin: the ratio has a table of its own
+        text = self.run_fathom("count", "gpt2-124m", "llama-3-8b").stdout
+        self.assertIn("no ratio of llama-3-8b to gpt2-124m: seq 1,024 and 2,048", re.sub(r"\s+", " ", text))
+        self.assertNotIn("against", text.split("Reproduce")[0].replace("Against", "against").replace("against the", ""))
 
     def test_parts_are_grouped_when_there_are_more_than_colours(self):
         self.run_fathom("compare", "mod-60m", "dense-60m", *FAKE, *self.machine, *self.saved("r.svg"), "-q")

@@ -25,6 +25,8 @@ CASES = {
     "run_table": ["run", "mod-tiny", "--backend", "fake", "--rounds", "5", "--width", "120", "--ops"],
     "compare_table": ["compare", "mod-60m", "dense-60m", "--width", "140", "--ops"] + TIMED,
     "compare_md": ["compare", "mod-tiny", "-o", "md"] + TIMED,
+    "compare_relative": ["compare", "mod-60m", "dense-60m", "mod-tiny", "--seq", "128", "--width", "120"] + TIMED,
+    "compare_columns": ["compare", "mod-tiny", "--ops", "--columns", "path,measured_s,p95_s,dram_ratio", "-o", "md"] + TIMED,
     "compare_csv": ["compare", "mod-60m", "dense-60m", "-o", "csv", "--ops"] + TIMED,
     "compare_json": ["compare", "mod-tiny", "-o", "json"] + TIMED,
     "profile_counters": ["compare", "mod-tiny", "--dtype", "bf16", "--profile", "counters", "--ops", "--width", "160"] + TIMED,
@@ -43,6 +45,7 @@ CASES = {
 }
 # What depends on the moment or the build is replaced by a mark before comparing; nothing else is.
 VOLATILE = [
+    (re.compile(r",\d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?,(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"), ",version,time"),
     (re.compile(r'"(started|predicted_at)": "[^"]*"'), r'"\1": "..."'),
     (re.compile(r'"version": "[^"]*"'), '"version": "..."'),
     (re.compile(r"\bfathom \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?"), "fathom ..."),

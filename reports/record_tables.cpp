@@ -1,0 +1,321 @@
+#include "reports/record_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/error.hpp"
+#include "reports/columns.hpp"
+#include "reports/format.hpp"
+
+namespace fathom {
+namespace {
+
+const std::vector<std::string> kIdentity = {"model", "record", "phase", "batch", "seq", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "threads", "backend", "routing", "machine"};
+
+Figures result_row(const Result& result) {
+  Figures row = identified(result, result.totals);
+  if (result.convention == "exact") return row;
+  row.set("convention", Cell::text(result.convention));
+  row.set("convention_flops", result.convention_flops);
+  return row;
+}
+
+std::vector<Figures> result_rows(const Record& record) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results) rows.push_back(result_row(result));
+  return rows;
+}
+
+// What a summary is read for, in this order. Times and counts are two tables; a count has only the second.
+const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "verdict", "devices", "device_bytes", "communication_s", "bubble_s", "concurrency",
+                                            "served_tokens_per_s", "served_s", "served_p99_s", "normalised_s", "noise", "samples",
+                                            "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "participation", "tokens_per_s", "predicted_tokens_per_s",
+                                            "achieved_flops_per_s", "peak_fraction", "mfu"};
+const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_read_expected",
+                                             "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes", "run_steps", "run_flops"};
+
+// What counters and tracing say, beside what the counts need.
+const std::vector<std::string> kProfileKeys = {"rung", "kernels", "kernel_s", "kernel_error", "needed_flops", "counter_flops", "counter_flops_ratio", "needed_bytes", "dram_bytes_read", "dram_bytes_written",
+                                               "dram_ratio", "dram_bytes_per_s", "l2_bytes", "copy_bytes", "counter_s", "sm_cycles", "profile_status"};
+const std::vector<std::string> kProfileTotalKeys = {"rung", "kernels", "measured_s", "kernel_s", "device_busy_s", "traced_s", "profile_overhead", "counter_flops_ratio", "dram_ratio", "dram_bytes_per_s",
+                                                    "device_span_s", "needed_flops", "counter_flops", "needed_bytes", "dram_bytes_read", "dram_bytes_written", "l2_bytes", "sm_clock_hz", "rung_reason"};
+
+std::vector<std::string> without(std::vector<std::string> keys, const std::vector<std::string>& others) {
+  std::erase_if(keys, [&](const std::string& key) { return std::find(others.begin(), others.end(), key) != others.end(); });
+  return keys;
+}
+
+// What a page shows of a configuration: the answer in the first table, how well it is known in the second.
+const std::vector<std::string> kPageKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "verdict", "devices", "device_bytes", "communication_s", "bubble_s",
+                                            "concurrency", "served_tokens_per_s", "served_s", "served_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "tokens_per_s"};
+const std::vector<std::string> kMemoryKeys = {"params_total", "params_active", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "kv_bytes", "kv_bytes_per_token", "peak_bytes"};
+// What it shows of an op: about as much as fits the width of a page, the answers first, for the rest lies beyond a phone's edge.
+const std::vector<std::string> kOpPageKeys = {"predicted_s", "measured_s", "error", "peak_fraction", "verdict", "flops_matmul", "flops_expected", "bytes_moved", "rows_declared", "times"};
+const std::vector<std::string> kOpPredictedKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "binding", "flops_matmul", "flops_expected", "bytes_moved", "rows_declared", "times"};
+const std::vector<std::string> kOpCountKeys = {"kind", "shape", "times", "flops_matmul", "flops_expected", "elements_vector", "bytes_read", "bytes_written"};
+const std::vector<std::string> kProfileOpPageKeys = {"kernels", "kernel_s", "kernel_error", "needed_flops", "counter_flops_ratio", "needed_bytes", "dram_ratio", "dram_bytes_per_s", "rung"};
+const std::vector<std::string> kProfilePageKeys = {"rung", "kernels", "measured_s", "kernel_s", "device_busy_s", "profile_overhead", "counter_flops_ratio", "dram_ratio", "dram_bytes_per_s", "rung_reason"};
+// Where and by what a row was made, last in every row of CSV, so that rows of many machines can stand in one file.
+const std::vector<std::string> kOriginKeys = {"fathom_version", "started", "cpu", "gpu", "cores"};
+
+bool any_has(const std::vector<Figures>& rows, const std::string& key) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Figures& row) { return row.has(key); });
+}
+
+bool profiled(const Result& result) { return result.totals.has("rung"); }
+
+// What a page leaves out, and where to find it.
+std::string left_out(const std::vector<std::string>& shown, const std::vector<Figures>& rows) {
+  std::string names;
+  for (const std::string& key : without(without(all_keys(rows), shown), kProfileKeys))
+    if (key != "status" && find_column(key)) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", key);
+  return names.empty() ? "" : fmt::format("Not shown: {} (`--columns all`; CSV and JSON have them).", names);
+}
+
+void add_summary(Document& document, const std::vector<Figures>& rows, bool timed, const ViewOptions& options) {
+  const std::vector<std::string> lead = varying(rows);
+  if (!options.columns.empty()) {
+    document.add(make_table("results", "Configurations", rows, lead, options.columns));
+    return;
+  }
+  const bool page = options.page && !options.full_summary;
+  if (timed) {
+    std::vector<std::string> keys = page ? kPageKeys : kTimeKeys;
+    if (page && !any_has(rows, "measured_s")) keys.emplace_back("predicted_tokens_per_s");
+    for (const std::string& key : without(all_keys(rows), kProfileTotalKeys))
+      if (options.full_summary && std::find(kCountKeys.begin(), kCountKeys.end(), key) == kCountKeys.end()) keys.push_back(key);
+    document.add(make_table("results", "Configurations", rows, lead, keys));
+    if (page) {
+      if (any_has(rows, "measured_s")) keys.emplace_back("predicted_tokens_per_s");
+      ReportTable detail = make_table("times", "Distribution of times", rows, lead, without(kTimeKeys, keys));
+      if (detail.columns.size() > lead.size()) document.add(std::move(detail));
+    }
+  }
+  if (timed && !options.ops && !options.full_summary) return;
+  const std::vector<std::string> counts = page ? without(kCountKeys, kMemoryKeys) : kCountKeys;
+  document.add(make_table("counts", timed ? page ? "Counts" : "Counts and memory" : "Configurations", rows, lead, counts));
+  if (page) document.add(make_table("memory", "Parameters and memory", rows, lead, kMemoryKeys));
+}
+
+// FLOPs, predicted time and measured time against the dense twin, and the realised fraction: the question behind a routed model.
+void add_pair_table(Document& document, const Record& record) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results)
+    if (result.totals.has("flops_ratio")) rows.push_back(identified(result, result.totals));
+  if (!rows.empty()) document.add(make_table("pairs", "Against the dense twin", rows, varying(rows), {"flops_ratio", "predicted_ratio", "measured_ratio", "ratio_noise", "realised"}));
+}
+
+// Ratios to the first model of the same scenario: models that are no twins.
+void add_relative_table(Document& document, const Record& record) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results)
+    if (result.totals.has("relative_to")) rows.push_back(identified(result, result.totals));
+  if (!rows.empty())
+    document.add(make_table("relative", "Against the first model", rows, varying(rows), {"relative_to", "relative_flops", "relative_predicted", "relative_measured", "relative_noise"}));
+}
+
+void add_profile_summary(Document& document, const Record& record, const ViewOptions& options) {
+  std::vector<Figures> rows;
+  for (const Result& result : record.results)
+    if (profiled(result)) rows.push_back(identified(result, result.totals));
+  if (rows.empty()) return;
+  const bool page = options.page && !options.full_summary;
+  document.add(make_table("profile", "Profile: counted and traced against needed", rows, {"model", "phase", "batch", "seq", "context"}, page ? kProfilePageKeys : kProfileTotalKeys));
+}
+
+// Predicted and measured time, FLOPs and bytes by part of the model; in training also by pass.
+void add_sums(Document& document, const Record& record, const std::string& by, const std::string& title) {
+  std::vector<Figures> rows;
+  bool several = false;
+  for (const Result& result : record.results) {
+    std::vector<std::string> groups;
+    for (const Figures& op : result.ops)
+      if (const Cell* cell = op.find(by); cell && cell->words() && std::find(groups.begin(), groups.end(), *cell->words()) == groups.end()) groups.push_back(*cell->words());
+    several = several || groups.size() > 1;
+    double all = 0;
+    for (const Figures& op : result.ops) all += op.number("measured_s") > 0 ? op.number("measured_s") : 0;
+    for (const std::string& group : groups) {
+      Figures row;
+      row.set("model", Cell::text(result.model));
+      for (const std::string& key : kIdentity)
+        if (const Cell* cell = result.scenario.find(key)) row.set(key, *cell);
+      if (!result.machine.empty()) row.set("machine", Cell::text(result.machine));
+      row.set(by, Cell::text(group));
+      double predicted = 0, measured = 0;
+      std::vector<std::pair<const char*, u128>> counts = {{"flops_matmul", 0}, {"bytes_read", 0}, {"bytes_written", 0}};
+      for (const Figures& op : result.ops) {
+        const Cell* cell = op.find(by);
+        if (!cell || !cell->words() || *cell->words() != group) continue;
+        predicted += op.number("predicted_s") > 0 ? op.number("predicted_s") : 0;
+        measured += op.number("measured_s") > 0 ? op.number("measured_s") : 0;
+        for (auto& [key, sum] : counts)
+          if (const Cell* count = op.find(key); count && count->exact()) sum += *count->exact();
+      }
+      if (predicted > 0) row.set("predicted_s", Cell::number(predicted));
+      if (measured > 0) row.set("measured_s", Cell::number(measured));
+      if (predicted > 0 && measured > 0) row.set("error", Cell::number(predicted / measured - 1));
+      if (measured > 0 && all > 0) row.set("share", Cell::number(measured / all));
+      row.set("flops_matmul", Cell::count(counts[0].second));
+      row.set("bytes_moved", Cell::count(counts[1].second + counts[2].second));
+      rows.push_back(std::move(row));
+    }
+  }
+  if (!several) return;
+  std::vector<std::string> lead = varying(rows);
+  lead.push_back(by);
+  document.add(make_table("by-" + by, title, rows, lead, {"predicted_s", "measured_s", "share", "error", "flops_matmul", "bytes_moved"}));
+}
+
+// Why ops have no grade: a page's table of ops has no room for sentences.
+void add_reasons(Document& document, const std::vector<Figures>& ops) {
+  std::vector<Figures> rows;
+  for (const Figures& op : ops)
+    if (const Cell* status = op.find("status"); status && status->words() && !status->words()->empty()) rows.push_back(op);
+  if (!rows.empty()) document.add(make_table("reasons", "Not graded, and why", rows, {"path"}, {"verdict", "status"}));
+}
+
+// The run that a result is of: the record's own, or one of its sources.
+void set_origin(Figures& row, const Record& record, const Result& result) {
+  const Figures* environment = &record.environment;
+  std::string version = record.version, started = record.started;
+  const Cell* file = result.scenario.find("record");
+  for (const RecordSource& source : record.sources) {
+    if (!file || exact_text(*file) != source.file) continue;
+    environment = &source.environment;
+    version = source.version;
+    started = source.started;
+  }
+  if (version.rfind("fathom ", 0) == 0) version.erase(0, 7);
+  if (!version.empty()) row.set("fathom_version", Cell::text(version));
+  if (!started.empty()) row.set("started", Cell::text(started));
+  for (const char* key : {"cpu", "gpu", "cores"})
+    if (const Cell* cell = environment->find(key)) row.set(key, *cell);
+  if (const Cell* threads = environment->find("threads"); threads && !row.has("threads")) row.set("threads", *threads);
+}
+
+}  // namespace
+
+ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& wanted) {
+  ReportTable table(std::move(key), std::move(title));
+  std::vector<std::string> keys;
+  const auto present = [&](const std::string& name) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Figures& row) { return row.has(name) && !row.find(name)->empty(); });
+  };
+  for (const auto* list : {&lead, &wanted})
+    for (const std::string& name : *list)
+      if (present(name) && std::find(keys.begin(), keys.end(), name) == keys.end() && find_column(name)) keys.push_back(name);
+  for (const std::string& name : keys) table.add_column(name);
+  for (const Figures& row : rows) {
+    std::vector<Cell> cells;
+    for (const std::string& name : keys) {
+      const Cell* cell = row.find(name);
+      cells.push_back(cell ? *cell : Cell());
+    }
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+std::vector<std::string> all_keys(const std::vector<Figures>& rows) {
+  std::vector<std::string> keys;
+  for (const Figures& row : rows)
+    for (const auto& [name, cell] : row.items())
+      if (std::find(keys.begin(), keys.end(), name) == keys.end()) keys.push_back(name);
+  return keys;
+}
+
+Figures identified(const Result& result, const Figures& figures) {
+  Figures row;
+  row.set("model", Cell::text(result.model));
+  for (const std::string& key : kIdentity)
+    if (const Cell* cell = result.scenario.find(key)) row.set(key, *cell);
+  if (!result.machine.empty()) row.set("machine", Cell::text(result.machine));
+  for (const auto& [key, cell] : figures.items()) row.set(key, cell);
+  return row;
+}
+
+std::vector<std::string> varying(const std::vector<Figures>& rows) {
+  std::vector<std::string> keys = {"model"};
+  for (std::size_t k = 1; k < kIdentity.size(); ++k) {
+    std::string first;
+    for (const Figures& row : rows) {
+      const Cell* cell = row.find(kIdentity[k]);
+      const std::string text = cell ? exact_text(*cell) : std::string();
+      if (text.empty() || text == first) continue;
+      if (!first.empty()) {
+        keys.push_back(kIdentity[k]);
+        break;
+      }
+      first = text;
+    }
+  }
+  return keys;
+}
+
+void add_result_tables(Document& document, const Record& record, const ViewOptions& options) {
+  const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
+  add_summary(document, result_rows(record), timed, options);
+  add_pair_table(document, record);
+  add_relative_table(document, record);
+  add_profile_summary(document, record, options);
+}
+
+void add_sum_tables(Document& document, const Record& record) {
+  add_sums(document, record, "part", "By part of the model");
+  add_sums(document, record, "pass", "By pass");
+}
+
+void add_op_tables(Document& document, const Result& result, const ViewOptions& options) {
+  std::vector<Figures> ops = result.ops;
+  for (Figures& op : ops) {
+    const Cell *read = op.find("bytes_read"), *written = op.find("bytes_written");
+    if (read && written && read->exact() && written->exact()) op.set("bytes_moved", Cell::count(*read->exact() + *written->exact()));
+  }
+  const bool page = options.page && !options.full_summary && options.columns.empty();
+  std::vector<std::string> keys = options.columns;
+  if (page) {
+    keys = any_has(ops, "measured_s") ? kOpPageKeys : any_has(ops, "predicted_s") ? kOpPredictedKeys : kOpCountKeys;
+  } else if (keys.empty()) {
+    keys = {"predicted_s", "measured_s", "error", "verdict", "share", "achieved_flops_per_s", "peak_fraction", "binding", "flops_matmul", "noise"};
+    for (const std::string& key : without(all_keys(result.ops), kProfileKeys)) keys.push_back(key);
+  }
+  ReportTable table = make_table("ops", "", ops, {"path"}, keys);
+  const std::vector<const ReportTable*> before = tables_of(document);
+  const bool first = std::none_of(before.begin(), before.end(), [](const ReportTable* each) { return each->key == "ops"; });
+  if (page && first) {  // once is enough
+    keys.emplace_back("path");
+    table.caption = left_out(keys, result.ops);
+  }
+  table.preview_rows = options.preview_rows;
+  document.add(std::move(table));
+  if (page) add_reasons(document, result.ops);
+  if (!profiled(result) || !options.columns.empty()) return;
+  ReportTable profile = make_table("profile_ops", "Profile of " + result.model, result.ops, {"path"}, page ? kProfileOpPageKeys : kProfileKeys);
+  profile.preview_rows = options.preview_rows;
+  document.add(std::move(profile));
+}
+
+ReportTable record_table(const Record& record, std::string_view what, const std::vector<std::string>& columns) {
+  if (what != "results" && what != "ops") throw_internal("a record has the tables results and ops");
+  std::vector<Figures> rows;
+  for (const Result& result : record.results) {
+    if (what == "results") {
+      rows.push_back(result_row(result));
+      set_origin(rows.back(), record, result);
+      continue;
+    }
+    for (const Figures& op : result.ops) {
+      rows.push_back(identified(result, op));
+      set_origin(rows.back(), record, result);
+    }
+  }
+  std::vector<std::string> wanted = columns;
+  if (wanted.empty()) {
+    wanted = without(all_keys(rows), kOriginKeys);
+    wanted.insert(wanted.end(), kOriginKeys.begin(), kOriginKeys.end());
+  }
+  return make_table(std::string(what), what == "ops" ? "Ops" : "Configurations", rows, columns.empty() ? kIdentity : std::vector<std::string>{}, wanted);
+}
+
+}  // namespace fathom

@@ -1,0 +1,30 @@
+// The tables of a report that is made of a record: which figures stand in which table, and which of them a reader is shown.
+//
+// A record holds some forty figures of a configuration and as many of an op. A terminal drops what does not fit its width; a page
+// (Markdown, HTML) has no width to go by, so there each table holds the figures that are read most, and names those it leaves out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reports/record.hpp"
+
+namespace fathom {
+
+// Columns of `lead`, then of `wanted`, that any row has; empty columns are left out.
+ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& wanted);
+// Every key that any row has, in order of first use.
+std::vector<std::string> all_keys(const std::vector<Figures>& rows);
+// The figures with model, scenario and machine before them.
+Figures identified(const Result& result, const Figures& figures);
+// The identifying columns that tell rows apart; what all rows share is said once, in the paragraph of what was asked.
+std::vector<std::string> varying(const std::vector<Figures>& rows);
+
+// Configurations, times, counts and memory, ratios to the dense twin and to the first model, profile.
+void add_result_tables(Document& document, const Record& record, const ViewOptions& options);
+// Sums of ops by part of the model and, in training, by pass.
+void add_sum_tables(Document& document, const Record& record);
+// One table of the ops of a configuration; on a page also why ops were not graded.
+void add_op_tables(Document& document, const Result& result, const ViewOptions& options);
+
+}  // namespace fathom

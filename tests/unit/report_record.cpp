@@ -1,0 +1,121 @@
+// Tables of records: which columns a page shows, samples that survive writing and reading, rows that carry their origin.
+#include "reports/record.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "reports/markdown.hpp"
+
+using namespace fathom;
+
+namespace {
+
+Record measured_record() {
+  Record record;
+  record.command = "compare";
+  record.version = "fathom 1.2.3 (abc)";
+  record.started = "2026-01-02T03:04:05Z";
+  record.environment.set("cpu", Cell::text("A CPU"));
+  record.environment.set("threads", Cell::count(u128{2}));
+  Result result;
+  result.model = "a";
+  result.scenario.set("phase", Cell::text("prefill"));
+  for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "normalised_s", "p95_s", "noise", "tokens_per_s"}) result.totals.set(key, Cell::number(0.25));
+  for (const char* key : {"flops_matmul", "bytes_read", "bytes_written", "params_total", "peak_bytes"}) result.totals.set(key, Cell::count(u128{1000}));
+  Figures op;
+  op.set("path", Cell::text("x/y"));
+  op.set("kind", Cell::text("gemm"));
+  for (const char* key : {"predicted_s", "measured_s", "error", "min_s"}) op.set(key, Cell::number(0.5));
+  for (const char* key : {"flops_matmul", "bytes_read", "bytes_written"}) op.set(key, Cell::count(u128{70}));
+  op.set("verdict", Cell::text("noisy"));
+  op.set("status", Cell::text("too much noise"));
+  result.ops.push_back(op);
+  result.samples_s = {0.25, 0.1 + 0.2, 3e-9};
+  result.rounds_s = {{0.5, 1e-300}};
+  record.results.push_back(result);
+  return record;
+}
+
+std::vector<std::string> keys_of(const ReportTable& table) {
+  std::vector<std::string> keys;
+  for (const ReportColumn& column : table.columns) keys.push_back(column.key);
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("single samples survive writing and reading", "[reports]") {
+  const Record record = measured_record();
+  const Record again = read_record(write_record(record), "r.json");
+  CHECK(again.results[0].samples_s == record.results[0].samples_s);
+  CHECK(again.results[0].rounds_s == record.results[0].rounds_s);
+  Record none = record;
+  none.results[0].samples_s.clear();
+  none.results[0].rounds_s.clear();
+  const std::string text = write_record(none);
+  CHECK(text.find("samples_s") == std::string::npos);
+  CHECK(text.find("rounds_s") == std::string::npos);
+  CHECK(read_record(text, "r.json").results[0].samples_s.empty());
+}
+
+TEST_CASE("a page shows the answers first and names what it leaves out", "[reports]") {
+  ViewOptions options;
+  options.page = true;
+  const Document page = view_record(measured_record(), options);
+  CHECK(keys_of(table_of(page, "results")) == std::vector<std::string>{"model", "predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "tokens_per_s"});
+  CHECK(keys_of(table_of(page, "times")) == std::vector<std::string>{"model", "normalised_s", "noise", "p95_s"});
+  CHECK(keys_of(table_of(page, "counts")) == std::vector<std::string>{"model", "flops_matmul", "bytes_read", "bytes_written"});
+  CHECK(keys_of(table_of(page, "memory")) == std::vector<std::string>{"model", "params_total", "peak_bytes"});
+  const ReportTable& ops = table_of(page, "ops");
+  CHECK(keys_of(ops) == std::vector<std::string>{"path", "predicted_s", "measured_s", "error", "verdict", "flops_matmul", "bytes_moved"});
+  CHECK(*ops.rows[0].cells[6].exact() == u128{140});  // 70 read and 70 written
+  CHECK(ops.caption.find("Not shown: `kind`, `min_s`, `bytes_read`, `bytes_written` (") != std::string::npos);
+  CHECK(keys_of(table_of(page, "reasons")) == std::vector<std::string>{"path", "verdict", "status"});
+}
+
+TEST_CASE("columns that are asked for stand alone, and those that no table has are named", "[reports]") {
+  ViewOptions options;
+  options.page = true;
+  options.columns = {"p95_s", "min_s", "dram_ratio"};
+  const Document page = view_record(measured_record(), options);
+  CHECK(keys_of(table_of(page, "results")) == std::vector<std::string>{"model", "p95_s"});
+  CHECK(keys_of(table_of(page, "ops")) == std::vector<std::string>{"path", "min_s"});
+  const auto says = [](const DocumentPart& part) {
+    const Note* note = std::get_if<Note>(&part);
+    return note && note->severity == Note::Severity::kSkipped && note->text == "nothing here has a figure for `dram_ratio`";
+  };
+  CHECK(std::any_of(page.parts.begin(), page.parts.end(), says));
+}
+
+TEST_CASE("rows of CSV end in where and by what they were made", "[reports]") {
+  const ReportTable rows = record_table(measured_record(), "results");
+  const std::vector<std::string> keys = keys_of(rows);
+  REQUIRE(keys.size() > 3);
+  CHECK(std::vector<std::string>(keys.end() - 3, keys.end()) == std::vector<std::string>{"fathom_version", "started", "cpu"});
+  CHECK(*rows.rows[0].cells.back().words() == "A CPU");
+  CHECK(*rows.rows[0].cells[keys.size() - 3].words() == "1.2.3 (abc)");
+  CHECK(std::find(keys.begin(), keys.end(), "threads") != keys.end());  // of the environment, where none were asked for
+  CHECK(keys_of(record_table(measured_record(), "ops", {"path", "verdict"})) == std::vector<std::string>{"path", "verdict"});
+}
+
+TEST_CASE("joined rows keep the origin of their own run", "[reports]") {
+  Record other = measured_record();
+  other.environment.set("cpu", Cell::text("B CPU"));
+  const ReportTable rows = record_table(join_records({measured_record(), other}, {"a.json", "b.json"}), "results");
+  REQUIRE(rows.rows.size() == 2);
+  const auto keys = keys_of(rows);
+  const auto cpu = static_cast<std::size_t>(std::find(keys.begin(), keys.end(), "cpu") - keys.begin());
+  CHECK(*rows.rows[0].cells[cpu].words() == "A CPU");
+  CHECK(*rows.rows[1].cells[cpu].words() == "B CPU");
+}
+
+TEST_CASE("a number is not parted from its unit in Markdown", "[reports]") {
+  ReportTable table("t", "");
+  table.add_column("model");
+  table.add_column("measured_s");
+  table.add_row({Cell::text("two words"), Cell::number(0.25)});
+  table.add_row({Cell::text("b"), Cell::status("not run")});
+  const std::string text = render_markdown(table);
+  CHECK(text.find("| two words | 250.0\u00a0ms |") != std::string::npos);
+  CHECK(text.find("not run") != std::string::npos);  // words may break
+}
