@@ -140,7 +140,11 @@ Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const G
     start = now();
     decode.write(next.tokens, chosen);
     decode.set_positions(past + t - 1);
-    decode.run();
+    try {
+      decode.run();
+    } catch (const Stopped&) {
+      break;
+    }
     choose(decode, next);
     made.steps.push_back({now() - start, past + t, rows_of_blocks(decode, next)});
     if (!go_on()) break;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <functional>
 
+#include "kernels/watched.hpp"
 #include "lib/error.hpp"
 #include "lib/measure.hpp"
 
@@ -15,14 +18,18 @@ double median(std::vector<double> values) {
   return samples.median();
 }
 
+// The library gives NaN for what it could not evaluate; no such value reaches a report.
+bool usable(double value) { return std::isfinite(value) && value >= 0; }
+
 // FLOP by counters, 2 per multiply-add; negative where the chip counts neither.
 double flops_of(const cuda::CounterValues& values, int flops_per_math_op) {
   using enum cuda::Counter;
   double sum = 0;
-  bool any = false;
+  bool any = false, broken = false;  // a part that is missing makes the sum a wrong one
   const auto add = [&](cuda::Counter counter, double factor) {
     const auto found = values.find(counter);
     if (found == values.end() || factor == 0) return;
+    broken = broken || !usable(found->second);
     sum += factor * found->second;
     any = true;
   };
@@ -30,7 +37,7 @@ double flops_of(const cuda::CounterValues& values, int flops_per_math_op) {
   add(kTensorTf32, flops_per_math_op);
   add(kFfma, 2), add(kFadd, 1), add(kFmul, 1);
   add(kFfma2, 4), add(kFadd2, 2), add(kFmul2, 2);  // packed: two lanes per instruction
-  return any ? sum : -1;
+  return any && !broken ? sum : -1;
 }
 
 // Whether the list's largest product is one of f32 operands: those run on the fp32 units (or as tf32), not through bf16 tensor ops.
@@ -49,8 +56,22 @@ bool multiplies_f32(const Workload& workload) {
 
 double value_of(const cuda::CounterValues& values, cuda::Counter counter) {
   const auto found = values.find(counter);
-  return found == values.end() ? -1 : found->second;
+  return found == values.end() || !usable(found->second) ? -1 : found->second;
 }
+
+// Correlation ids around what a pass queues. A launched graph has one that is no op's: its kernels are joined by node.
+class Marks : public PassWatcher {
+ public:
+  Marks(std::function<void(std::size_t)> push, std::function<void()> pop) : push_(std::move(push)), pop_(std::move(pop)) {}
+  void begin_op(int instance) override { push_(static_cast<std::size_t>(instance)); }
+  void end_op(int) override { pop_(); }
+  void begin_launch() override { push_(PassProfiler::kLaunch); }
+  void end_launch() override { pop_(); }
+
+ private:
+  std::function<void(std::size_t)> push_;
+  std::function<void()> pop_;
+};
 
 void add_to(double& sum, double value) {
   if (value >= 0) sum = std::max(sum, 0.0) + value;
@@ -98,12 +119,18 @@ void PassProfiler::record_activity(Execution& execution, Recorded& recorded, int
   for (int pass = 0; pass <= passes; ++pass) {
     wait();
     const double begin = now();
-    execution.begin_pass();
-    for (std::size_t i = 0; i < recorded.ops.size(); ++i) {
-      running(execution, i);
-      push(id_of(index, i), id_of(index, static_cast<std::size_t>(pass)), paths[i].c_str());
-      execution.run_instance(static_cast<int>(i));
-      pop();
+    const std::uint64_t pass_id = id_of(index, static_cast<std::size_t>(pass));
+    if (auto* watched = dynamic_cast<WatchedExecution*>(&execution)) {
+      Marks marks([&](std::size_t i) { push(id_of(index, i), pass_id, i < paths.size() ? paths[i].c_str() : "graph"); }, [&] { pop(); });
+      watched->run_watched(marks);
+    } else {
+      execution.begin_pass();
+      for (std::size_t i = 0; i < recorded.ops.size(); ++i) {
+        running(execution, i);
+        push(id_of(index, i), pass_id, paths[i].c_str());
+        execution.run_instance(static_cast<int>(i));
+        pop();
+      }
     }
     wait();
     if (pass > 0) recorded.step_seconds.push_back(now() - begin);
@@ -150,13 +177,15 @@ void PassProfiler::record_counters(Execution& execution, Recorded& recorded) {
     largest = flops;
     profile.flops_per_math_op = cuda::flops_per_math_op(counted, flops / 2);
   }
-  std::int64_t strangers = 0;
+  std::int64_t strangers = 0, finite = 0;
+  std::map<cuda::Counter, std::int64_t> unusable;
   for (const auto& [name, values] : ranges) {
     const std::int64_t i = instance_of_range(name);
     if (i < 0 || i >= static_cast<std::int64_t>(recorded.ops.size())) {
       ++strangers;
       continue;
     }
+    for (const auto& [counter, value] : values) usable(value) ? ++finite : ++unusable[counter];
     OpProfile& op = profile.ops[recorded.ops[static_cast<std::size_t>(i)]];
     const double time = value_of(values, cuda::Counter::kTime);
     add_to(op.counter_seconds, time < 0 ? -1 : time * 1e-9);
@@ -166,6 +195,9 @@ void PassProfiler::record_counters(Execution& execution, Recorded& recorded) {
     add_to(op.cycles, value_of(values, cuda::Counter::kCycles));
     add_to(op.flops, flops_of(values, profile.flops_per_math_op));
   }
+  if (!recorded.ops.empty() && finite == 0) throw Error(ErrorKind::kEnvironment, "the range profiler returned no value of any counter; kernel times still work");
+  for (const auto& [counter, count] : unusable)
+    profile.notes.push_back("no value of counter '" + std::string(cuda::counter_meaning(counter)) + "' in " + std::to_string(count) + " of " + std::to_string(ranges.size()) + " ranges");
   if (strangers > 0) profile.notes.push_back(std::to_string(strangers) + " counter ranges belong to no op");
   if (ranges.size() - static_cast<std::size_t>(strangers) != recorded.ops.size())
     profile.notes.push_back(std::to_string(recorded.ops.size()) + " ops ran, but counters were returned for " + std::to_string(ranges.size() - static_cast<std::size_t>(strangers)));
@@ -194,7 +226,7 @@ void PassProfiler::add_activity(const cuda::Activity& activity) {
     std::vector<double> busy, span;
     // Per op and pass: sums over its instances, so that the median is of whole passes.
     std::map<int, std::vector<double>> seconds;
-    std::map<int, std::int64_t> kernels;
+    std::map<int, std::int64_t> kernels, copies;
     std::map<int, double> bytes;
     for (int pass = 1; pass <= profile.passes; ++pass) {
       const auto found = activity.passes.find(id_of(w, static_cast<std::size_t>(pass)));
@@ -208,6 +240,7 @@ void PassProfiler::add_activity(const cuda::Activity& activity) {
         const int at = recorded_[w].ops[instance];
         sum[at] += op.kernel_seconds;
         kernels[at] += op.kernels;
+        copies[at] += op.copies;
         bytes[at] += static_cast<double>(op.copy_bytes);
         profile.ops[at].without_time += op.without_time;
         profile.kernels += op.kernels;
@@ -220,7 +253,7 @@ void PassProfiler::add_activity(const cuda::Activity& activity) {
       op.kernels = (kernels[at] + profile.passes / 2) / profile.passes;
       op.copy_bytes = bytes[at] / profile.passes;
       if (op.without_time > 0)
-        op.reason = std::to_string(op.without_time) + " of " + std::to_string(kernels[at]) + " kernels and copies carry no time";
+        op.reason = std::to_string(op.without_time) + " of " + std::to_string(kernels[at] + copies[at]) + " kernels and copies carry no time";
       else
         op.kernel_seconds = median(std::move(list));
     }

@@ -21,6 +21,7 @@ class PassProfiler : public Profiler {
 
   // Ids that go to the tracer: workload in the upper half, instance or pass in the lower. Pass 0 is a warm-up.
   static std::uint64_t id_of(std::size_t workload, std::size_t lower) { return static_cast<std::uint64_t>(workload) << 32 | lower; }
+  static constexpr std::size_t kLaunch = 0xffffffffu;  // in an instance's place: the launch of a captured graph
   // Names of counter ranges: the op's path for people and the instance for us, "layers.07/mlp/up#153".
   static std::string range_name(const std::string& path, std::size_t instance);
   // The instance of a range name; -1 where it is none of ours.

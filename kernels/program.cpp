@@ -329,6 +329,7 @@ Executed ProgramExecution::size_now(const BoundOp& bound) const {
 }
 
 void ProgramExecution::run_instance(int instance) {
+  if (options_.stop && options_.stop()) throw Stopped();
   const BoundOp& bound = bound_[static_cast<size_t>(instance)];
   Executed size = size_now(bound);
   execute(instance, bound, size);

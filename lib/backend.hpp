@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +43,13 @@ struct BindOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double norm_epsilon = 1e-5;
   GraphMode graph = GraphMode::kNone;
+  std::function<bool()> stop;     // asked before every op of the host backends; true: the op throws Stopped and the pass stays incomplete
+};
+
+// Thrown out of a pass that BindOptions::stop ended. Contents of the execution are then those of an incomplete pass.
+class Stopped : public std::exception {
+ public:
+  const char* what() const noexcept override { return "stopped"; }
 };
 
 // Memory that a backend needs for a workload: the plan plus its own scratch (workspaces, packed weights beyond the plain size).

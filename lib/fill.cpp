@@ -3,7 +3,13 @@
 #include <Random123/philox.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <thread>
+#include <vector>
+
+#include "lib/fill_threads.hpp"
 
 namespace fathom {
 namespace {
@@ -27,9 +33,15 @@ class Stream {
 
 float unit(std::uint32_t bits) { return (static_cast<float>(bits >> 8) + 0.5f) * (1.0f / 16777216.0f); }
 
+std::atomic<int> fill_threads{1};
+constexpr size_t kLeastPerThread = size_t{1} << 18;  // below, starting a thread costs more than it brings
+
 bool ends_with(std::string_view text, std::string_view tail) { return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail; }
 
 }  // namespace
+
+FillThreads::FillThreads(int threads) : before_(fill_threads.exchange(std::max(1, threads))) {}
+FillThreads::~FillThreads() { fill_threads = before_; }
 
 void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind kind, std::span<float> out) {
   const bool gain = ends_with(tensor.name, "/gain");
@@ -45,16 +57,23 @@ void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind ki
   const float scale = test ? static_cast<float>(gain || bias ? 0.1 : std::sqrt(1.0 / std::max(1.0, fan_in))) : 0.02f;
   const float offset = gain ? 1.0f : 0.0f;
   const Stream stream(seed, tensor.name, copy);
-  for (size_t i = 0; i < out.size(); i += 4) {
-    const auto random = stream.block(i / 4);
-    for (size_t j = 0; j < 4 && i + j < out.size(); ++j) {
-      // Sum of two uniforms (triangular, variance 1/6), rescaled to unit variance: both signs, bounded, cheap.
-      const std::uint32_t bits = random[j];
-      const float a = unit(bits << 16 | (bits & 0xffffu));
-      const float b = unit(bits & 0xffff0000u);
-      out[i + j] = offset + scale * 2.4494897f * (a + b - 1.0f);
+  const auto part = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i += 4) {
+      const auto random = stream.block(i / 4);
+      for (size_t j = 0; j < 4 && i + j < end; ++j) {
+        // Sum of two uniforms (triangular, variance 1/6), rescaled to unit variance: both signs, bounded, cheap.
+        const std::uint32_t bits = random[j];
+        const float a = unit(bits << 16 | (bits & 0xffffu));
+        const float b = unit(bits & 0xffff0000u);
+        out[i + j] = offset + scale * 2.4494897f * (a + b - 1.0f);
+      }
     }
-  }
+  };
+  const size_t threads = std::min(static_cast<size_t>(fill_threads.load()), out.size() / kLeastPerThread);
+  if (threads <= 1) return part(0, out.size());
+  const size_t each = (out.size() / threads + 3) / 4 * 4;  // whole blocks of four
+  std::vector<std::jthread> workers;
+  for (size_t begin = 0; begin < out.size(); begin += each) workers.emplace_back(part, begin, std::min(out.size(), begin + each));
 }
 
 void fill_tokens(std::uint64_t seed, std::string_view name, std::int64_t vocab, std::span<std::int32_t> out) {

@@ -64,6 +64,7 @@ struct Subject {
   std::vector<Sample> samples;
   std::vector<double> raw;
   std::vector<double> rows, flops; // per op: sums over executed instances of all rounds
+  std::vector<double> rows_before, flops_before;  // the same before the current round
   int rounds = 0;
   Measurement result;
 };
@@ -94,10 +95,12 @@ class Runner {
     begin_ = clock_.now();
     std::map<std::string, double> before;
     if (observer_) before = observer_->observe();
-    warm_up();
-    add_device_state(before);
-    raw_passes();
-    if (options_.bracketed && !stop_) bracketed_passes();
+    until_stopped([&] {
+      warm_up();
+      add_device_state(before);
+      raw_passes();
+      if (options_.bracketed && !stop_) bracketed_passes();
+    });
     std::map<std::string, double> after;
     if (observer_) after = observer_->observe();
     add_device_state(after);
@@ -121,9 +124,31 @@ class Runner {
 
   void report(const char* stage, int round, double share) {
     if (options_.progress) options_.progress({elapsed(), std::clamp(share, 0.0, 1.0), round, stage});
-    if (options_.interrupted && options_.interrupted()) {
-      stop_ = true;
-      stopped_by_ = "interrupt";
+    if (options_.interrupted && options_.interrupted()) interrupt();
+  }
+
+  void interrupt() {
+    stop_ = true;
+    stopped_by_ = "interrupt";
+  }
+
+  // An execution that is told to stop within a pass throws. The round it was in is dropped for all subjects; those before it stand.
+  template <class Stages>
+  void until_stopped(const Stages& stages) {
+    try {
+      stages();
+    } catch (const Stopped&) {
+      interrupt();
+      size_t raw = subjects_[0].raw.size();
+      for (const Subject& s : subjects_) raw = std::min(raw, s.raw.size());
+      for (Subject& s : subjects_) {
+        s.raw.resize(raw);
+        std::erase_if(s.samples, [this](const Sample& x) { return x.round < 0 || x.round >= complete_rounds_; });
+        s.rounds = complete_rounds_;
+        if (complete_rounds_ == 0) continue;
+        s.rows = std::move(s.rows_before);
+        s.flops = std::move(s.flops_before);
+      }
     }
   }
 
@@ -182,7 +207,12 @@ class Runner {
       }
       report("op by op", round, elapsed() / options_.seconds);
       if (stop_) break;
+      for (Subject& s : subjects_) {
+        s.rows_before = s.rows;
+        s.flops_before = s.flops;
+      }
       for (Subject& s : subjects_) pass(s, round);
+      complete_rounds_ = round + 1;
     }
   }
 
@@ -395,6 +425,7 @@ class Runner {
   std::map<std::string, Ceiling> ceilings_;
   double begin_ = 0;
   bool stop_ = false;
+  int complete_rounds_ = 0;  // op by op, of all subjects
   std::string stopped_by_ = "rounds";
 };
 

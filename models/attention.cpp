@@ -1,6 +1,5 @@
 // Multi-head, grouped-query and multi-query attention: projections, query/key norms, rotation, cache and core.
 #include <algorithm>
-#include <cmath>
 
 #include "lib/error.hpp"
 #include "models/block.hpp"
@@ -46,24 +45,10 @@ Attention BlockEmitter::core_spec(const Stream& stream, std::int64_t heads, std:
   const bool random_rows = stream.rows.routed();
   const bool positions_matter = mask.window > 0 || mask.chunk > 0 || stream.past > 0 || core.apart;
   if ((!random_rows && !positions_matter) || length == 0) return core;
-  // Chances that one row, and that two rows, are chosen: independent, or a uniformly random subset of fixed size.
-  const double n = static_cast<double>(length);
-  const double chosen = static_cast<double>(stream.queries) / n;
-  const double one = random_rows ? stream.rows.probability.value() : chosen;
-  const double two = random_rows ? one * one : length > 1 ? chosen * (static_cast<double>(stream.queries) - 1) / (n - 1) : 0.0;
-  const double any = random_rows ? 1 - std::pow(1 - one, n) : stream.queries > 0 ? 1.0 : 0.0;
-  const u128 among_new = new_pairs(mask, length, stream.past);
-  const double with_past = to_double(all - among_new);
-  const double past_keys = static_cast<double>(visible_keys(mask, length, stream.past) - length);
-  const double sequences = static_cast<double>(stream.sequences);
-  if (core.apart) {
-    core.expected_pairs = sequences * one * to_double(all);
-    core.expected_keys = sequences * any * static_cast<double>(visible_keys(mask, length, stream.past));
-  } else {
-    const double share = stream.key_share.value();
-        core.expected_pairs = sequences * (one * n + two * (to_double(among_new) - n) + one * share * with_past);
-    core.expected_keys = sequences * (one * n + any * share * past_keys);
-  }
+  const ChosenCore chosen{mask, length, stream.queries, random_rows ? stream.rows.probability.value() : -1, stream.key_share.value(), static_cast<double>(stream.sequences), core.apart};
+  const ExpectedReach reach = expected_reach(chosen, stream.past);
+  core.expected_pairs = reach.pairs;
+  core.expected_keys = reach.keys;
   return core;
 }
 

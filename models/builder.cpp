@@ -228,17 +228,18 @@ ListTotals count_totals(const Network& network, const Scenario& scenario, bool e
   return totals;
 }
 
-ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, const std::vector<BlockExpectation>* known) {
+ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, bool* by_rows) {
   check(network, scenario);
   if (needs_list(scenario.fusions)) {
     blocks.clear();
     return totals_of_list(network, scenario, true);
   }
-  Output out(true, true, known);
+  Output out(true, by_rows ? Output::Keep::kContext : Output::Keep::kBatch);
   ModelBuilder(network, scenario, out).run();
   ListTotals totals = out.totals();
   totals.affine_in_batch = out.linear();
-  out.expectations(blocks);
+  const bool rows = out.expectations(blocks);
+  if (by_rows) *by_rows = rows;
   return totals;
 }
 

@@ -22,8 +22,8 @@ const Workload& build_in_place(const Network& network, const Scenario& scenario,
 
 // The sums of that list without making it: no tensors, names or operands (for sweeps). `expectations` also sums the expected costs.
 ListTotals count_totals(const Network& network, const Scenario& scenario, bool expectations = false);
-// The same with expectations, and what they are made of by block where only rows are random (else `blocks` is empty): for other batches of the same scenario.
-// `known`: what a decode step of the same network and scenario but for the context gave.
-ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, const std::vector<BlockExpectation>* known = nullptr);
+// The same with expectations, and what they are made of by block: for other batches of the same scenario where only rows are random (else `blocks` is empty), and
+// with `by_rows` for other contexts of a decode step (then always there; *by_rows says whether for other batches as well).
+ListTotals count_totals(const Network& network, const Scenario& scenario, std::vector<BlockExpectation>& blocks, bool* by_rows = nullptr);
 
 }  // namespace fathom

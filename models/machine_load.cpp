@@ -60,7 +60,7 @@ Machine load_machine(const std::string& machine) {
   if (const BuiltinFile* file = find_file(builtin_machine_files(), machine)) {
     Machine m = parse_machine_ini(file->text, machine);
     if (const BuiltinFile* fit = find_file(builtin_machine_fits(), machine))
-      attach(m, hash_line(fit->text, machine + ".gpu"), [text = fit->text, machine] { return gpu::parse_model(text, machine + ".gpu"); }, machine + ".gpu");
+      attach(m, hash_line(fit->text, machine + ".gpu"), [text = fit->text, machine] { return gpu::parse_model(text, machine + ".gpu", true); }, machine + ".gpu");
     return m;
   }
   const std::filesystem::path path(machine);

@@ -15,26 +15,33 @@ void add_times(const Cost& cost, u128 times, Cost& sum) {
 
 }  // namespace
 
-bool Output::keep(const OpSpec& spec, BlockSums& block) const {
+bool Output::by_rows(const OpSpec& spec) {
   const auto* gemm = std::get_if<Gemm>(&spec);
+  return !std::holds_alternative<AttentionBackward>(spec) && !(gemm && gemm->experts > 1);
+}
+
+BlockExpectation::Random Output::kept(const OpSpec& spec) {
   const auto* attention = std::get_if<Attention>(&spec);
-  if (std::holds_alternative<AttentionBackward>(spec) || (gemm && gemm->experts > 1)) return false;
   const Rows rows = rows_of(spec);
-  const std::size_t b = blocks_.size() - 1, n = block.kept.size();
-  const BlockExpectation::Random* known = known_ && b < known_->size() && n < (*known_)[b].random.size() ? &(*known_)[b].random[n] : nullptr;
-  const bool chosen = attention && attention->expected_pairs >= 0;
-  const bool same = known && known->rows == static_cast<double>(rows.count) && known->units.probability == rows.probability.value() &&
-                    known->units.attention == (attention && !chosen) && (known->pairs >= 0) == chosen;
-  block.kept.push_back({same ? known->units : expected_units(spec), static_cast<double>(rows.count), attention ? static_cast<double>(attention->sequences) : 1.0,
-                        attention ? attention->expected_pairs : -1, attention ? attention->expected_keys : 0});
-  // The one coefficient in which the context takes part.
-  if (attention) block.kept.back().units.past = static_cast<double>(attention->past) * attention->key_share.value();
-  return true;
+  BlockExpectation::Random random;
+  random.units = expected_units(spec);
+  random.rows = static_cast<double>(rows.count);
+  random.sequences = 1;
+  if (!attention) return random;
+  random.sequences = static_cast<double>(attention->sequences);
+  random.pairs = attention->expected_pairs;
+  random.keys = attention->expected_keys;
+  random.attention = true;
+  random.share = attention->key_share.value();
+  // Absorbed latents are apart from the queries although only the chosen rows' are there: then the cache holds a share of the past.
+  const bool apart = attention->apart && random.share == 1;
+  random.chosen = {attention->mask, 1, rows.count > 0 ? 1 : 0, rows.routed() ? rows.probability.value() : -1, random.share, random.sequences, apart};
+  return random;
 }
 
 bool Output::expectations(std::vector<BlockExpectation>& into) const {
   into.clear();
-  if (!keep_ || !keepable_) return false;
+  if (keep_ == Keep::kSum || (keep_ == Keep::kBatch && !by_rows_)) return false;
   for (const BlockSums& block : blocks_) {
     BlockExpectation& e = into.emplace_back();
     e.uses = static_cast<double>(block.uses);
@@ -42,7 +49,7 @@ bool Output::expectations(std::vector<BlockExpectation>& into) const {
     e.fixed = {fixed.flops.value(), fixed.flops_recompute.value(), fixed.elements_total().value(), fixed.read.value(), fixed.written.value()};
     e.random = block.kept;
   }
-  return true;
+  return by_rows_;
 }
 
 ListTotals Output::totals() const {

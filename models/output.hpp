@@ -18,9 +18,9 @@ namespace fathom {
 class Output {
  public:
   Output() = default;
-  // `keep`: expectations() is wanted. `known`: those of the same list with another number of cached keys, whose coefficients are taken over.
-  explicit Output(bool expectations, bool keep = false, const std::vector<BlockExpectation>* known = nullptr)
-      : counting_(true), keep_(expectations && keep), expectations_(expectations), known_(known) {
+  // What is kept of expectations besides their sum: what changes with the batch, what with the context (of a decode step), or both.
+  enum class Keep : std::uint8_t { kSum, kBatch, kContext };
+  explicit Output(bool expectations, Keep keep = Keep::kSum) : counting_(true), keep_(expectations ? keep : Keep::kSum), expectations_(expectations) {
     blocks_.reserve(16);
   }
   // A list without names in the memory of `list`, which must outlive this; restarts it.
@@ -70,7 +70,7 @@ class Output {
       list().step(block, layer, weights, micro);
   }
   ListTotals totals() const;
-  // Counting with expectations: what of them changes with the batch. Fails (false) where that is more than rows: experts, or pairs by the rows chosen.
+  // What was kept, by block. False where other batches do not follow from it: more than rows changes (experts).
   bool expectations(std::vector<BlockExpectation>& into) const;
   // Counting: no op had random rows or a number of weight sets that still grows, so that every sum is affine in this batch and larger ones.
   bool linear() const { return linear_; }
@@ -98,7 +98,8 @@ class Output {
     else if constexpr (requires { spec.rows; }) return spec.rows.routed();
     else return false;
   }
-  bool keep(const OpSpec& spec, BlockSums& block) const;
+  static bool by_rows(const OpSpec& spec);
+  static BlockExpectation::Random kept(const OpSpec& spec);
   template <class Spec>
   void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
@@ -119,21 +120,23 @@ class Output {
     }
     if (!random) return;
     const OpSpec op = spec;
-    if (keep_ && keepable_ && keep(op, block)) {
-      const BlockExpectation::Random& last = block.kept.back();
-      block.expected += expected_at(last.units, last.rows, last.sequences, last.pairs, last.keys);
-      return;
+    const bool rows = by_rows(op);
+    by_rows_ = by_rows_ && rows;
+    if (keep_ == Keep::kContext || (keep_ == Keep::kBatch && by_rows_)) {
+      BlockExpectation::Random& last = block.kept.emplace_back();
+      if (rows) last = kept(op);
+      last.cost = rows ? expected_at(last.units, last.rows, last.sequences, last.pairs, last.keys) : expected_cost(op);
+      block.expected += last.cost;
+    } else {
+      block.expected += expected_cost(op);
     }
-    keepable_ = false;
-    block.expected += expected_cost(op);
   }
 
   bool counting_ = false;
   bool bare_ = false;
-  bool keep_ = false;
-  bool keepable_ = true;
+  Keep keep_ = Keep::kSum;
+  bool by_rows_ = true;  // every random op so far changes with its rows alone
   bool expectations_ = false;
-  const std::vector<BlockExpectation>* known_ = nullptr;
   bool linear_ = true;
   TensorId next_ = 0;
   std::vector<BlockSums> blocks_;

@@ -1,6 +1,7 @@
 #include "models/pairs.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fathom {
 namespace {
@@ -37,6 +38,23 @@ std::int64_t visible_keys(const Mask& mask, std::int64_t queries, std::int64_t p
   if (mask.window > 0) return std::min(past, mask.window - 1) + queries;
   if (mask.chunk > 0) return past % mask.chunk + queries;
   return past + queries;
+}
+
+ExpectedReach expected_reach(const ChosenCore& core, std::int64_t past) {
+  const u128 all = visible_pairs(core.mask, core.length, past);
+  const std::int64_t keys = visible_keys(core.mask, core.length, past);
+  // Chances that one row, and that two rows, are chosen.
+  const bool random = core.probability >= 0;
+  const double n = static_cast<double>(core.length), queries = static_cast<double>(core.queries);
+  const double chosen = queries / n;
+  const double one = random ? core.probability : chosen;
+  const double any = random ? 1 - std::pow(1 - one, n) : core.queries > 0 ? 1.0 : 0.0;
+  if (core.apart) return {core.sequences * one * to_double(all), core.sequences * any * static_cast<double>(keys)};
+  const double two = random ? one * one : core.length > 1 ? chosen * (queries - 1) / (n - 1) : 0.0;
+  const u128 among_new = new_pairs(core.mask, core.length, past);
+  const double with_past = to_double(all - among_new);
+  return {core.sequences * (one * n + two * (to_double(among_new) - n) + one * core.share * with_past),
+          core.sequences * (one * n + any * core.share * static_cast<double>(keys - core.length))};
 }
 
 }  // namespace fathom

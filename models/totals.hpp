@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/cost_rules.hpp"
+#include "models/pairs.hpp"
 
 namespace fathom {
 
@@ -18,12 +19,17 @@ struct ListTotals {
   Flops pass(Pass pass) const { return flops_by_pass[static_cast<size_t>(pass)]; }
 };
 
-// One block's part of the expected total: ops without anything random, then those with random rows, as functions of the rows.
+// One block's part of the expected total: ops without anything random, then the others as functions of the rows.
 struct BlockExpectation {
   struct Random {
     ExpectedUnits units;
     double rows = 0, sequences = 0;   // at the batch that was counted; both are numbers per sequence times the batch, and so are these
     double pairs = -1, keys = 0;      // where they depend on which rows are chosen
+    // For another number of cached keys.
+    bool attention = false;           // the only op whose expectation that changes
+    ExpectedCost cost;                // of any other, at the batch that was counted
+    ChosenCore chosen;                // pairs >= 0, one query per sequence
+    double share = 1;                 // of the past, in `units.past`
   };
   double uses = 0;
   std::array<u128, 5> fixed{};        // FLOPs, recomputed FLOPs, elements, bytes read, bytes written

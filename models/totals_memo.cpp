@@ -4,45 +4,25 @@
 #include <numeric>
 
 #include "lib/error.hpp"
+#include "models/totals_sums.hpp"
 
 namespace fathom {
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 24;  // batches and lengths far from overflow anywhere in an op list
 constexpr std::int64_t kLongestPeriod = 64;
 constexpr int kPatience = 4;  // requests of a class before it is counted at six points
 
-// f(a, b) of every exact sum.
-template <class F>
-ListTotals combine(const ListTotals& a, const ListTotals& b, F&& f) {
-  ListTotals into = a;
-  const auto apply = [&](const auto& x, const auto& y, auto& z) { z = std::decay_t<decltype(z)>(f(x.value(), y.value())); };
-  apply(a.total.flops, b.total.flops, into.total.flops);
-  apply(a.total.flops_recompute, b.total.flops_recompute, into.total.flops_recompute);
-  for (size_t i = 0; i < a.total.elements.size(); ++i) apply(a.total.elements[i], b.total.elements[i], into.total.elements[i]);
-  apply(a.total.read, b.total.read, into.total.read);
-  apply(a.total.written, b.total.written, into.total.written);
-  for (size_t i = 0; i < a.flops_by_part.size(); ++i) apply(a.flops_by_part[i], b.flops_by_part[i], into.flops_by_part[i]);
-  for (size_t i = 0; i < a.flops_by_pass.size(); ++i) apply(a.flops_by_pass[i], b.flops_by_pass[i], into.flops_by_pass[i]);
-  return into;
-}
-ListTotals plus(const ListTotals& a, const ListTotals& b, u128 times) {
-  return combine(a, b, [&](u128 x, u128 y) { return y == 0 ? x : checked_add(x, checked_mul(y, times)); });
-}
-ListTotals minus(const ListTotals& a, const ListTotals& b) {
-  return combine(a, b, [](u128 x, u128 y) { return checked_sub(x, y); });
-}
+bool local(const BlockConfig& kind) { return kind.attention && (kind.attention->window > 0 || kind.attention->chunk > 0); }
 
-bool moderate(const Scenario& s) { return s.batch <= kLargest && std::max({s.length, s.context, s.past}) <= kLargest; }
-
-// Period in the length over which every sum is a polynomial, 0 where there is none.
-std::int64_t length_period(const Network& network, const Scenario& s) {
+// Period in the length over which every sum is a polynomial while no window or chunk ends (stretch_of), 0 where there is none.
+std::int64_t length_period(const Network& network, const Scenario& s, bool expectations) {
   if (s.phase != Phase::kTrain && s.phase != Phase::kPrefill) return 0;
   std::int64_t period = 1;
   for (const BlockConfig& kind : network.kinds) {
-    if (kind.attention && (kind.attention->window > 0 || kind.attention->chunk > 0)) return 0;
-    if (kind.mlp && kind.mlp->moe) return 0;
+    // Without a limit per expert all of them are read once there are as many rows (ListTotals::affine_in_batch says whether there are).
+    if (kind.mlp && kind.mlp->moe && expectations) return 0;
     if (!kind.route) continue;
+    if (local(kind)) return 0;
     const Route& route = *kind.route;
     if (s.rule() != RoutingRule::kTopK || !route.capacity || route.min_slots > 0 || route.kv == KvPolicy::kAll) return 0;
     period = std::lcm(period, std::min(route.capacity->den, kLongestPeriod + 1));
@@ -58,8 +38,7 @@ const Route* common_route(const Network& network, const Scenario& s) {
   if ((s.phase != Phase::kTrain && s.phase != Phase::kPrefill) || s.rule() != RoutingRule::kTopK || (s.phase == Phase::kPrefill && s.past > 0)) return nullptr;
   const Route* common = nullptr;
   for (const BlockConfig& kind : network.kinds) {
-    if (kind.attention && (kind.attention->window > 0 || kind.attention->chunk > 0)) return nullptr;
-    if (kind.mlp && kind.mlp->moe) return nullptr;
+    if (local(kind) || (kind.mlp && kind.mlp->moe)) return nullptr;
     if (!kind.route) continue;
     const Route& route = *kind.route;
     if (!route.capacity || route.slots || route.min_slots > 0 || route.kv == KvPolicy::kAll) return nullptr;
@@ -206,19 +185,27 @@ TotalsMemo::LengthClass* TotalsMemo::class_of(const Network& network, const Scen
   std::uint64_t empty = 0;
   for (size_t i = 0; i < network.kinds.size(); ++i)
     if (network.kinds[i].route && slots_of(*network.kinds[i].route, scenario.length) == 0) empty |= std::uint64_t{1} << i;
+  const std::int64_t stretch = stretch_of(network, scenario.past + scenario.length);
+  if (!classes_.empty() && classes_.back().stretch != stretch) classes_.clear();  // lengths rise, and leave a stretch behind
   for (LengthClass& known : classes_)
     if (known.residue == residue && known.empty == empty) return &known;
   classes_.emplace_back();
   classes_.back().residue = residue;
   classes_.back().empty = empty;
+  classes_.back().stretch = stretch;
   return &classes_.back();
 }
 
 // Sets first_ and slope_ for this length, from its class where that has been asked for often enough, else by counting.
 void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
   slope_.reset();
-  known_.swap(blocks_);
   blocks_.clear();
+  on_line_ = false;
+  if (const ListTotals* totals = contexts_.at(network, scenario, expectations_)) {
+    first_ = *totals;
+    on_line_ = expectations_ && !first_.affine_in_batch;
+    return;
+  }
   if (one_capacity_ && scenario.length >= kFirstLength && moderate(scenario)) {
     const std::int64_t slots = slots_of(*common_route(network, scenario), scenario.length);
     if (slots > 0 && (surfaces_ || ++requests_ > kPatience)) {
@@ -233,9 +220,9 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
   LengthClass* lengths = class_of(network, scenario);
   if (lengths && lengths->first == 0 && ++lengths->requests > kPatience) {
     ListTotals one[3], two[3];
-    bool same = true;
+    bool same = stretch_of(network, scenario.past + scenario.length + 2 * period_) == lengths->stretch;
     Scenario at = scenario;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 3 && same; ++k) {
       at.length = scenario.length + k * period_;
       at.batch = 1;
       one[k] = count_totals(network, at, false);
@@ -251,7 +238,7 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
       lengths->per_sequence = fit(two);
       lengths->first = scenario.length;
     } else {
-      lengths->requests = 0;
+      lengths->requests = -8 * kPatience;
     }
   }
   if (lengths && lengths->first > 0 && scenario.length >= lengths->first) {
@@ -262,10 +249,8 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
     if (expectations_) first_.expected = declared_as_expected(first_.total);
     return;
   }
-  const bool only_context = scenario.phase == Phase::kDecode && known_batch_ == scenario.batch;
-  first_ = expectations_ ? count_totals(network, scenario, blocks_, only_context ? &known_ : nullptr) : count_totals(network, scenario, false);
+  first_ = expectations_ ? count_totals(network, scenario, blocks_) : count_totals(network, scenario, false);
   if (first_.affine_in_batch) blocks_.clear();
-  known_batch_ = blocks_.empty() ? 0 : scenario.batch;
 }
 
 const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t network_id, const Scenario& scenario, bool expectations) {
@@ -283,12 +268,12 @@ const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t netwo
     id_ = network_id;
     expectations_ = expectations;
     one_capacity_ = common_route(network, scenario) != nullptr;
-    period_ = one_capacity_ ? 0 : length_period(network, scenario);
+    period_ = one_capacity_ ? 0 : length_period(network, scenario, expectations);
     classes_.clear();
     surfaces_.reset();
     requests_ = 0;
     blocks_.clear();
-    known_batch_ = 0;
+    contexts_.reset();
   }
   if (!same_length) {
     scenario_.reset();  // nothing is remembered if counting throws
@@ -297,6 +282,8 @@ const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t netwo
     return first_;
   }
   if (scenario.batch == scenario_->batch) return first_;
+  if (on_line_) blocks_ = contexts_.blocks();
+  on_line_ = false;
   const bool affine = first_.affine_in_batch || !blocks_.empty();
   if (!affine || scenario.batch < scenario_->batch || !moderate(scenario)) return current_ = count_totals(network, scenario, expectations);
   if (slope_) return current_ = along(scenario.batch);

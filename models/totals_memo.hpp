@@ -3,7 +3,7 @@
 // Every row, pair and key count of an op list is a number per sequence times the batch, and the cost rules are affine in them. So every declared sum is a + b x batch, unless a number of distinct experts enters or rows are random: two counted points
 // give all others, exactly. What is not affine (ListTotals::affine_in_batch) is counted each time; so is whatever could overflow.
 //
-// Over the length S of a prefill or training step, a and b are polynomials of degree 2 (rows S, causal pairs S (S + 1) / 2) where no window or chunk ends the growth;
+// Over the length S of a prefill or training step, a and b are polynomials of degree 2 (rows S, causal pairs S (S + 1) / 2) from the end of one window or chunk to the next;
 // in a routed block C = round(rho S) and C (C + 1) / 2 take part, and with rho = p / q the step from S to S + q adds p slots, whatever the rounding: within one
 // residue class modulo q they are polynomials as well, as long as C > 0 (an op without rows reads no weights). Where all routed blocks have the same C, every sum is one
 // polynomial of degree 2 in (S, C), whatever the capacity: six counted points, found with slots instead of a share, give all lengths.
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "models/builder.hpp"
+#include "models/totals_context.hpp"
 
 namespace fathom {
 
@@ -34,6 +35,7 @@ class TotalsMemo {
   struct LengthClass {
     std::int64_t residue = 0;
     std::uint64_t empty = 0;
+    std::int64_t stretch = 0;
     int requests = 0;
     std::int64_t first = 0;               // S0; 0: not counted yet
     Polynomial single, per_sequence;      // batch 1, and the rise per further sequence
@@ -65,8 +67,8 @@ class TotalsMemo {
   bool one_capacity_ = false;
   int requests_ = 0;                      // of lengths with that many slots
   std::optional<std::pair<Surface, Surface>> surfaces_;   // batch 1, and per further sequence
-  std::vector<BlockExpectation> known_;   // of the length or context before
-  std::int64_t known_batch_ = 0;
+  ContextLine contexts_;
+  bool on_line_ = false;                  // first_ is the last of contexts_, with an expectation that blocks_ does not hold yet
   std::vector<BlockExpectation> blocks_, blocks_slope_;   // of `first_`, where only rows are random; per sequence (fixed sums alone)
 };
 

@@ -8,6 +8,7 @@
 #include "reports/columns.hpp"
 #include "reports/csv.hpp"
 #include "reports/format.hpp"
+#include "reports/record_check.hpp"
 
 namespace fathom {
 namespace {
@@ -255,6 +256,7 @@ Record read_record(std::string_view text, const std::string& file) {
                 std::string("records are written by --save FILE.json and carry \"schema\": \"") + std::string(kRecordSchema) + "\"");
   Record record;
   try {
+    check_record_figures(root, file);
     record.command = text_or_empty(root, "command");
     record.arguments = text_or_empty(root, "arguments");
     record.version = text_or_empty(root, "version");

@@ -33,7 +33,7 @@ const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "pr
                                             "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "participation", "tokens_per_s", "predicted_tokens_per_s",
                                             "achieved_flops_per_s", "peak_fraction", "mfu"};
 const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_read_expected",
-                                             "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes"};
+                                             "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes", "run_steps", "run_flops"};
 
 // What counters and tracing say, beside what the counts need.
 const std::vector<std::string> kProfileKeys = {"rung", "kernels", "kernel_s", "kernel_error", "needed_flops", "counter_flops", "counter_flops_ratio", "needed_bytes", "dram_bytes_read", "dram_bytes_written",

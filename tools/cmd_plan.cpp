@@ -107,7 +107,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   for (const PlanRow& r : plan.rows) {
     std::vector<Cell> cells = {Cell::number(r.budget), Cell::text(r.model), Cell::text(r.variant), count(static_cast<u128>(r.layers)), count(r.params),
                                r.forward.integer() ? count(r.forward.count()) : Cell::number(r.forward.value()), Cell::number(r.of_dense), Cell::number(r.of_optimum),
-                               count(static_cast<u128>(r.steps)), Cell::number(r.tokens), r.loss ? Cell::number(*r.loss) : Cell()};
+                               count(static_cast<u128>(r.steps)), count(checked_mul(static_cast<u128>(r.steps), static_cast<u128>(options.batch) * static_cast<u128>(options.length))), r.loss ? Cell::number(*r.loss) : Cell()};
     if (timed) {
       cells.push_back(r.step_seconds ? Cell::number(*r.step_seconds) : Cell());
       cells.push_back(r.wall_seconds ? Cell::number(*r.wall_seconds) : Cell());

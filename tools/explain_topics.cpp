@@ -8,6 +8,7 @@
 #include "kernels/registry.hpp"
 #include "lib/explain.hpp"
 #include "models/builder.hpp"
+#include "models/count/activation_formula.hpp"
 #include "models/machine_ini.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
@@ -72,6 +73,8 @@ std::string source_of(std::string_view key) {
       Row{"saved_bytes", "lib/memory_parts.hpp"},
       Row{"peak_bytes", "lib/plan.hpp"},
       Row{"flops_ratio", "Raposo et al., arXiv 2404.02258, 4.1"},
+      Row{"run_steps", "tools/cmd_count.cpp"},
+      Row{"run_flops", "tools/cmd_count.cpp"},
       Row{"rows_dropped", "models/expert_loads.hpp"},
       Row{"rows_declared", "Raposo et al., arXiv 2404.02258, 3.1"},
       Row{"rows_expected", "Raposo et al., arXiv 2404.02258, 3.5; lib/cost_rules.cpp"},
@@ -93,6 +96,23 @@ void scenario_into(KeyValues& list, const Figures& scenario) {
   std::string text;
   for (const auto& [key, cell] : scenario.items()) text += (text.empty() ? "" : ", ") + key + " " + (cell.exact() ? grouped(*cell.exact()) : exact_text(cell));
   list.add_text("inputs", text);
+}
+
+// One layer's activations as a paper counts them, and the way from there to the op list.
+void activation_formula_into(Document& document, const Configuration& configuration) {
+  const ActivationFormula formula = activation_formula(configuration.network, configuration.scenario);
+  if (!formula.unavailable.empty()) {
+    document.note("The published S B h (34 + 5 n S / h) bytes of a layer (arXiv 2205.05198) say nothing here: " + formula.unavailable + ".");
+    return;
+  }
+  ReportTable table("published", "One layer: from S B h (34 + 5 n S / h) bytes (arXiv 2205.05198) to the op list");
+  table.add_column(ReportColumn{"reason", "reason", Unit::kText, 0});
+  table.add_column(ReportColumn{"bytes", "bytes", Unit::kText, 0, 4, true});
+  const auto number = [](const Rational& value) { return (value.negative() ? "-" : "") + grouped((value.negative() ? -value : value).count()); };
+  table.add_row({Cell::text("published, with dropout"), Cell::text(number(formula.published))}, true);
+  for (const Reason& reason : formula.reasons) table.add_row({Cell::text(reason.text), Cell::text((reason.flops.negative() ? "" : "+") + number(reason.flops))});
+  table.add_row({Cell::text("op list"), Cell::text(number(formula.counted))}, true);
+  document.add(std::move(table));
 }
 
 }  // namespace
@@ -188,7 +208,8 @@ void explain_column_into(Document& document, const Column& column, const Configu
   if (!value) value = result.scenario.find(std::string(column.key));
   if (value) list.add_text("result", shown(*value, column.unit));
   document.add(std::move(list));
-  bool listed = false;
+  if (column.key == "saved_bytes" && !generate) activation_formula_into(document, configuration);
+  bool listed = column.key == "saved_bytes";
   for (const auto& [rows, name, title] : {std::tuple{&result.parts, "part", "By part"}, std::tuple{&result.ops, "path", "By op"}}) {
     if (column.key == name) continue;
     ReportTable table(name, title);

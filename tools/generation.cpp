@@ -116,13 +116,16 @@ void predict_generation(Result& result, const Configuration& c, const Machine& m
   result.notes.push_back({Note::Severity::kNote, fmt::format("{}: predicted time per token at this share of the output: {}", c.label, text)});
 }
 
-void run_generation(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
+namespace {
+
+void generate_and_note(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
   const Scenario& s = c.scenario;
   const Backend& runner = backend(flags.backend);
   BindOptions options;
   options.threads = flags.threads;
   options.seed = flags.seed;
   options.norm_epsilon = c.network.norm_epsilon;
+  options.stop = interrupted;
   const std::unique_ptr<ProgramExecution> prefill = bind_program(runner, build(c.network, generation_prefill(s)), options);
   options.graph = graph_mode(flags.launch, true);
   const std::unique_ptr<ProgramExecution> decode = bind_program(runner, build(c.network, generation_decode(s, s.length + std::max<std::int64_t>(1, s.tokens - 1))), options);
@@ -172,6 +175,17 @@ void run_generation(Result& result, const Configuration& c, const TimedFlags& fl
   std::string text;
   for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, steps[(steps.size() - 1) * static_cast<size_t>(k) / (kPoints - 1)] * 1e3);
   result.notes.push_back({Note::Severity::kNote, fmt::format("{}: measured time per token at this share of the output: {}", c.label, text)});
+}
+
+}  // namespace
+
+void run_generation(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
+  try {
+    generate_and_note(result, c, flags, quiet);
+  } catch (const Stopped&) {
+    result.totals.set("measured_s", Cell::status("interrupted"));
+    result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: interrupted before the first token", c.label)});
+  }
 }
 
 }  // namespace fathom

@@ -8,8 +8,10 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-extern "C" void on_interrupt(int) {
-  if (g_interrupted) _exit(130);
+// A second Ctrl-C ends at once. A second SIGTERM does not: timeout(1) sends it to the process and then to its group, so that one end of a time
+// limit may arrive twice; what will not end is killed by whoever waits.
+extern "C" void on_interrupt(int signal) {
+  if (g_interrupted && signal == SIGINT) _exit(130);
   g_interrupted = 1;
 }
 

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "kernels/cuda_host/loader.hpp"
+#include "lib/backend.hpp"
 #include "lib/error.hpp"
 #include "reports/utf8.hpp"
 #include "tools/cli.hpp"
@@ -108,6 +109,8 @@ int main(int argc, char** argv) {
     return fathom::run(argc, argv);
   } catch (const fathom::Error& error) {
     return fathom::report(error);
+  } catch (const fathom::Stopped&) {  // an interrupt before anything was measured
+    return 130;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "fathom: out of memory\n");
     return 4;

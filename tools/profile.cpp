@@ -143,7 +143,8 @@ void profile_pass(const std::vector<Timed>& timed, const ProfileFlags& profile, 
   profiler->begin(pass);
   backend(flags.backend);  // says what is missing
   for (const Timed& each : timed) {
-    const std::unique_ptr<Execution> execution = bind_timed(runner, each, flags, false, false);
+    // Traced as it is timed, by graphs too; counters see a launched graph as one piece of work, so they are read op by op.
+    const std::unique_ptr<Execution> execution = bind_timed(runner, each, flags, false, pass == ProfilePass::kActivity);
     follow_prediction(*execution, each.raw);
     profiler->record(*execution, profile.passes);
   }

@@ -114,6 +114,16 @@ const std::string& RowEvaluator::evaluate(const SweepPoint& point, std::vector<S
   return status_;
 }
 
+const ListTotals& RowEvaluator::totals(const SweepPoint& point) {
+  if (point.line == SweepPoint::kNoLine) return memo_.totals(*point.network, point.network_index, point.scenario, need_expected_);
+  if (lines_.size() <= point.variant) lines_.resize(point.variant + 1);
+  NetworkLine& line = lines_[point.variant];
+  if (const ListTotals* known = line.totals(point.line, point.line_at, point.scenario, need_expected_)) return *known;
+  const ListTotals& counted = memo_.totals(*point.network, point.network_index, point.scenario, need_expected_);
+  line.counted(point.line, point.line_at, point.scenario, need_expected_, counted);
+  return counted;
+}
+
 void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& values) {
   const Network& network = *point.network;
   const Scenario& s = point.scenario;
@@ -126,7 +136,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
     network_ = point.network_index;
   }
   const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length;
-  const ListTotals& sums = memo_.totals(network, point.network_index, s, need_expected_);
+  const ListTotals& sums = totals(point);
   const Cost& total = sums.total;
   double twin_flops = 0, twin_seconds = 0;
   if (need_twin_) twin_flops = twin_memo_.totals(twin_, point.network_index, for_dense_twin(twin_, s), true).expected.flops;

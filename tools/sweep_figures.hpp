@@ -10,6 +10,7 @@
 #include "lib/machine.hpp"
 #include "lib/predict/predictor.hpp"
 #include "lib/units.hpp"
+#include "models/totals_line.hpp"
 #include "models/totals_memo.hpp"
 #include "tools/sweep_space.hpp"
 
@@ -47,6 +48,7 @@ class RowEvaluator {
   enum class Figure { kParams, kActive, kFlops, kExpected, kElements, kRead, kWritten, kKv, kKvToken, kPeak, kIntensity, kFlopsRatio, kPredicted, kLo, kHi, kP50, kP95, kP99, kCompute,
                       kMemory, kLaunch, kPredictedRatio, kTokenRate };
   void count(const SweepPoint& point, std::vector<SweepValue>& values);
+  const ListTotals& totals(const SweepPoint& point);
 
   SweepKind kind_;
   std::vector<std::string> keys_;
@@ -63,6 +65,7 @@ class RowEvaluator {
   WorkloadBuilder list_memory_, twin_memory_;
   std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
   TotalsMemo memo_, twin_memo_;
+  std::vector<NetworkLine> lines_;  // by variant
   struct {
     std::int64_t length = -1, page = 0;
     DType dtype = DType::kF32;

@@ -178,6 +178,9 @@ void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
   const std::uint64_t network = row / rows_per_network_;
   std::uint64_t rest = row % rows_per_network_;
   if (point.network_index != network) set_network(network, point);
+  point.line = line_size_ > 0 ? network / line_size_ : SweepPoint::kNoLine;
+  point.line_at = line_size_ > 0 ? static_cast<std::int64_t>(network % line_size_) : 0;
+  point.variant = static_cast<std::size_t>(rest);
   const PhasePart* part = phases_.data();
   while (rest >= part->rows) rest -= part->rows, ++part;
   point.keys[static_cast<std::size_t>(phase_column_)] = phase_name(part->phase);

@@ -89,6 +89,31 @@ SweepSpace::SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scena
   add_scenario(scenario);
   for (const PhasePart& part : phases_) rows_per_network_ += part.rows;
   rows_ = times(networks_, rows_per_network_);
+  find_line();
+}
+
+// The innermost axis of networks, if it is a size that every cost is a polynomial in, in even steps.
+void SweepSpace::find_line() {
+  constexpr std::uint64_t kMostVariants = 64, kFewest = 8;
+  std::size_t inner = set_values_.size();
+  while (inner > 0 && set_values_[inner - 1].size() == 1) --inner;
+  if (inner == 0 || rows_per_network_ > kMostVariants) return;
+  for (const ModelAxis* axis : {&every_, &capacity_, &slots_, &rounding_, &gate_})
+    if (axis->values.size() > 1) return;
+  std::string key = overrides_[0].keys()[inner - 1];
+  if (key.starts_with("network.")) key = key.substr(8);
+  const std::vector<SetValue>& values = set_values_[inner - 1];
+  if ((key != "width" && key != "mlp" && key != "vocab") || values.size() < kFewest) return;
+  std::vector<std::int64_t> sizes;
+  for (const SetValue& each : values) {
+    std::int64_t size = 0;
+    const std::string& text = each.value.text();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    if (each.times != 0 || error != std::errc() || end != text.data() + text.size()) return;
+    sizes.push_back(size);
+    if (sizes.size() > 2 && size - sizes[sizes.size() - 2] != sizes[1] - sizes[0]) return;
+  }
+  line_size_ = values.size();
 }
 
 int SweepSpace::add_column(const std::string& key, Unit unit, bool number) {

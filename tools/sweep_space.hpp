@@ -35,6 +35,11 @@ struct SweepPoint {
   std::uint64_t network_index = ~std::uint64_t{0};
   Scenario scenario;
   std::string error;                  // of the network
+  // Networks that differ in the innermost size alone, in even steps, are one line (models/totals_line.hpp); no line: kNoLine.
+  static constexpr std::uint64_t kNoLine = ~std::uint64_t{0};
+  std::uint64_t line = kNoLine;
+  std::int64_t line_at = 0;
+  std::size_t variant = 0;            // which of a network's configurations
   std::vector<std::string> keys;      // texts of the key columns; empty where a column does not apply
   Network storage, unrouted;          // memory of `network`
 };
@@ -85,12 +90,14 @@ class SweepSpace {
   Axis& add_axis(Slot slot, const char* column, const std::string& text, bool always, Unit unit);
   int add_column(const std::string& key, Unit unit, bool number);
   bool applies(const Axis& axis, Phase phase) const;
+  void find_line();
   void set_network(std::uint64_t index, SweepPoint& point) const;
   void set_value(const Axis& axis, std::size_t at, SweepPoint& point) const;
   std::int64_t default_length(const Network& network) const;
 
   bool gpu_ = false;
   std::uint64_t rows_ = 0, networks_ = 1, rows_per_network_ = 0;
+  std::uint64_t line_size_ = 0;              // networks of one line; 0: there are none
   std::vector<SweepColumn> columns_;
   std::vector<Network> models_;
   std::vector<NetworkOverrides> overrides_;  // none or one

@@ -57,6 +57,7 @@ std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed,
   options.norm_epsilon = timed.configuration.network.norm_epsilon;
   options.graph = graph ? graph_mode(flags.launch, timed.configuration.scenario.phase == Phase::kDecode) : GraphMode::kNone;
   options.fill = timed.configuration.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
+  options.stop = interrupted;
   std::unique_ptr<Execution> execution = runner.bind(*timed.workload, options);
   // A decode step stands for many tokens: new ones each pass, thresholds centred on the wanted participation.
   if (timed.configuration.scenario.phase == Phase::kDecode) {
@@ -176,36 +177,38 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
   Progress progress(quiet);
   double done = 0;
   for (const std::vector<size_t>& group : groups) {
-    std::vector<Execution*> executions;
-    for (size_t i : group) {
-      timed[i].execution = bind_timed(runner, timed[i], flags, true, true);
-      executions.push_back(timed[i].execution.get());
-    }
-    MeasureOptions measure_options;
-    if (machine) measure_options.nominal = machine->references;
     const double share = static_cast<double>(group.size()) / static_cast<double>(timed.size());
-    measure_options.seconds = budget * share;
-    if (flags.rounds > 0) measure_options.min_rounds = measure_options.max_rounds = static_cast<int>(flags.rounds);
-    measure_options.interrupted = interrupted;
-    measure_options.progress = [&](const MeasureProgress& p) {
-      progress.show(fmt::format("measuring {} ({}, round {})", timed[group[0]].configuration.label, p.stage, p.round), (done + share * p.share), p.seconds + done * budget);
-    };
-    const std::unique_ptr<MachineObserver> observer = make_observer(flags.backend);
-    FakeClock fake(executions);
-    for (size_t k = 0; k < group.size(); ++k) follow_prediction(*executions[k], timed[group[k]].raw);
-    std::vector<Measurement> measured = measure(executions, measure_options, fake.active() ? static_cast<Clock&>(fake) : system_clock(), observer.get());
-    for (size_t k = 0; k < group.size(); ++k) {
-      Timed& each = timed[group[k]];
-      each.measurement = std::move(measured[k]);
-      if (!each.raw.workload.empty()) each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
-    }
-    if (!measured.empty() && timed[group[0]].measurement.interrupted) {
+    try {
+      std::vector<Execution*> executions;
+      for (size_t i : group) {
+        timed[i].execution = bind_timed(runner, timed[i], flags, true, true);
+        executions.push_back(timed[i].execution.get());
+      }
+      MeasureOptions measure_options;
+      if (machine) measure_options.nominal = machine->references;
+      measure_options.seconds = budget * share;
+      if (flags.rounds > 0) measure_options.min_rounds = measure_options.max_rounds = static_cast<int>(flags.rounds);
+      measure_options.interrupted = interrupted;
+      measure_options.progress = [&](const MeasureProgress& p) {
+        progress.show(fmt::format("measuring {} ({}, round {})", timed[group[0]].configuration.label, p.stage, p.round), (done + share * p.share), p.seconds + done * budget);
+      };
+      const std::unique_ptr<MachineObserver> observer = make_observer(flags.backend);
+      FakeClock fake(executions);
+      for (size_t k = 0; k < group.size(); ++k) follow_prediction(*executions[k], timed[group[k]].raw);
+      std::vector<Measurement> measured = measure(executions, measure_options, fake.active() ? static_cast<Clock&>(fake) : system_clock(), observer.get());
+      for (size_t k = 0; k < group.size(); ++k) {
+        Timed& each = timed[group[k]];
+        each.measurement = std::move(measured[k]);
+        if (!each.raw.workload.empty()) each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
+      }
+      if (timed[group[0]].measurement.interrupted) throw Stopped();
+      for (size_t i : group) {
+        read_routing_of(timed[i]);
+        timed[i].execution.reset();
+      }
+    } catch (const Stopped&) {
       record.note("interrupted: the figures are of the rounds that were complete", Note::Severity::kWarning);
       break;
-    }
-    for (size_t i : group) {
-      read_routing_of(timed[i]);
-      timed[i].execution.reset();
     }
     done += share;
   }

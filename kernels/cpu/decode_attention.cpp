@@ -55,6 +55,7 @@ void decode_attention(const DecodeAttention& call, void* scratch, int threads, I
   if (call.rows == 0) return;
   auto* const aligned = reinterpret_cast<float*>((reinterpret_cast<std::uintptr_t>(scratch) + 63) / 64 * 64);
 #if defined(__x86_64__)
+  if (level == Isa::kAvx512 && bf16_products(level)) return detail::decode_avx512_bf16(call, aligned, threads);
   if (level >= Isa::kAvx512) return detail::decode_avx512(call, aligned, threads);
   if (level == Isa::kAvx2) return detail::decode_avx2(call, aligned, threads);
 #endif

@@ -1,7 +1,9 @@
 // The body of decode_attention.hpp for one instruction set; FATHOM_TWIN names the copy.
 //
-// A piece runs in blocks of 64 keys: scores of 16 keys at a time into 16 accumulators with one transposed reduction (a
-// reduction per key costs a third of the bandwidth), one maximum per block, then the weighted sum of values.
+// A piece runs in blocks of at most 64 keys, K and V of a block fitting L1 together, so that all query heads of a group find them there: scores of 16 keys at
+// a time into 16 accumulators with one transposed reduction (a reduction per key costs a third of the bandwidth), one maximum per block and head, then the weighted
+// sum of values for up to four heads at once, in registers over the block. Memory is kept busy throughout: while scores are computed the block's values are asked for,
+// while values are summed the next block's keys.
 #include "kernels/cpu/decode_attention_detail.hpp"
 #include "kernels/cpu/lanes16.inl"
 
@@ -10,8 +12,9 @@
 namespace fathom::cpu::detail {
 namespace {
 
-constexpr int kKeys = 64;
-constexpr int kAhead = 6144;
+constexpr int kKeys = 64;       // of a block at most
+constexpr int kBlock = 16384;   // bytes of keys in a block at most
+constexpr int kHeads = 8;       // query heads that go through a block together
 
 // Lane i of the result is the sum of the lanes of v[i].
 inline V16 sum_rows(V16* v) {
@@ -35,6 +38,9 @@ inline V16 sum_rows(V16* v) {
 }
 
 inline float lane_max(const V16& lanes) {
+#if defined(__AVX512BW__)
+  return _mm512_reduce_max_ps((__m512)lanes);
+#endif
   V16 v = lanes;
   for (int step = kLanes / 2; step > 0; step /= 2) {
     for (int i = 0; i < step; ++i) v[i] = v[i] > v[i + step] ? v[i] : v[i + step];
@@ -42,78 +48,147 @@ inline float lane_max(const V16& lanes) {
   return v[0];
 }
 
+// A block of keys and values: `count` of them, head_dim features each; `next` are the keys to ask for, null: none.
 template <class T>
-inline Chunk<T> load_part(const T* row, int first, int head_dim) {
-  return first + Chunk<T>::kElements <= head_dim ? Chunk<T>::load(row + first) : load_tail(row + first, head_dim - first);
+struct Block {
+  const T* keys;
+  const T* values;
+  const T* next;
+  int count, head_dim;
+};
+
+inline void ask(const void* p) { __builtin_prefetch(p); }
+
+// Scores times c of 16 keys from key 16 i on, for one query; lanes past the block's end are far below every score.
+template <class T>
+inline V16 scores(const Block<T>& block, int i, const Factor<T>* query, float c, bool ask_values) {
+  using F = Factor<T>;
+  const int left = block.count - i * kLanes, stride = block.head_dim;
+  const T* const first = block.keys + std::int64_t{i} * kLanes * stride;
+  const T* const value = block.values + std::int64_t{i} * kLanes * stride;
+  V16 acc[kLanes] = {};
+  for (int chunk = 0; chunk * F::kElements < stride; ++chunk) {
+    const int at = chunk * F::kElements;
+    const bool whole = at + F::kElements <= stride;
+    if (ask_values) {
+      for (int j = 0; j < kLanes && j < left; ++j) ask(value + j * stride + at);
+    }
+    if (left >= kLanes && whole) {
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) acc[j] = add_product(acc[j], F::load(first + j * stride + at), query[chunk]);
+    } else {
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) {
+        const T* const key = first + (j < left ? j : left - 1) * stride + at;
+        acc[j] = add_product(acc[j], whole ? F::load(key) : F::tail(key, stride - at), query[chunk]);
+      }
+    }
+  }
+  V16 result = sum_rows(acc) * c;
+  for (int j = left; j < kLanes; ++j) result[j] = -3e38f;
+  return result;
+}
+
+// Scores to weights relative to the largest score so far; the partial's maximum and sum become those after the block. Returns the factor of what was summed before.
+inline float weigh(V16* p, int vectors, float* max_and_sum) {
+  V16 top = p[0];
+  for (int i = 1; i < vectors; ++i) top = top > p[i] ? top : p[i];
+  const float old = max_and_sum[0], here = lane_max(top), max = here > old ? here : old;
+  const float factor = exp2_lanes(V16{} + (old - max))[0];
+  V16 sum = {};
+  for (int i = 0; i < vectors; ++i) {
+    const I16 hidden = p[i] < -2e38f;
+    const V16 e = exp2_lanes(p[i] - max);
+    p[i] = hidden ? V16{} : e;
+    sum += p[i];
+  }
+  max_and_sum[0] = max;
+  max_and_sum[1] = max_and_sum[1] * factor + lane_sum(sum);
+  return factor;
+}
+
+// The kChunks chunks from `chunk` on of kGroup sums: sum = sum * factor + weights times values. Sums lie `stride` floats apart, weights kKeys.
+template <class T, int kGroup, int kChunks, bool whole>
+inline void add_values(const Block<T>& block, int chunk, const float* weights, const float* factors, float* sums, std::int64_t stride, bool ask_next) {
+  using C = Chunk<T>;
+  V16 acc[kGroup][kChunks * C::kParts];
+  float* const to = sums + chunk * C::kParts * kLanes;
+  for (int g = 0; g < kGroup; ++g) {
+    for (int i = 0; i < kChunks * C::kParts; ++i) {
+      std::memcpy(&acc[g][i], to + g * stride + i * kLanes, sizeof(V16));
+      acc[g][i] *= factors[g];
+    }
+  }
+  const std::int64_t first = std::int64_t{chunk} * C::kElements;
+  for (int j = 0; j < block.count; ++j) {
+    const std::int64_t at = std::int64_t{j} * block.head_dim + first;
+    C value[kChunks];
+#pragma GCC unroll 2
+    for (int i = 0; i < kChunks; ++i) {
+      if (ask_next) ask(block.next + at + i * C::kElements);
+      value[i] = whole ? C::load(block.values + at + i * C::kElements) : load_tail(block.values + at, block.head_dim - first);
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroup; ++g) {
+      const V16 weight = V16{} + weights[g * kKeys + j];
+#pragma GCC unroll 2
+      for (int i = 0; i < kChunks; ++i) {
+#pragma GCC unroll 2
+        for (int part = 0; part < C::kParts; ++part) acc[g][i * C::kParts + part] += value[i].part[part] * weight;
+      }
+    }
+  }
+  for (int g = 0; g < kGroup; ++g) {
+    for (int i = 0; i < kChunks * C::kParts; ++i) std::memcpy(to + g * stride + i * kLanes, &acc[g][i], sizeof(V16));
+  }
+}
+
+template <class T, int kGroup>
+inline void add_values(const Block<T>& block, const float* weights, const float* factors, float* sums, std::int64_t stride, bool ask_next) {
+  const int whole = block.head_dim / Chunk<T>::kElements;
+  int chunk = 0;
+  for (; chunk + 2 <= whole; chunk += 2) add_values<T, kGroup, 2, true>(block, chunk, weights, factors, sums, stride, ask_next);
+  if (chunk < whole) add_values<T, kGroup, 1, true>(block, chunk, weights, factors, sums, stride, ask_next), ++chunk;
+  if (whole * Chunk<T>::kElements < block.head_dim) add_values<T, kGroup, 1, false>(block, chunk, weights, factors, sums, stride, ask_next);
 }
 
 // One piece of one (row, kv head): `group` query heads over keys [begin, end).
 template <class T>
-void run_piece(const T* keys, const T* values, std::int64_t begin, std::int64_t end, int head_dim, int group, float c, const V16* q,
+void run_piece(const T* keys, const T* values, std::int64_t begin, std::int64_t end, int head_dim, int group, float c, const Factor<T>* q,
                std::int64_t features, float* partials, std::int64_t partial_stride) {
-  using C = Chunk<T>;
-  const int chunks = (head_dim + C::kElements - 1) / C::kElements;
+  const int chunks = (head_dim + Factor<T>::kElements - 1) / Factor<T>::kElements;
   for (int g = 0; g < group; ++g) {
     float* const partial = partials + g * partial_stride;
     for (std::int64_t i = 0; i < features; ++i) partial[i] = 0.0f;
     partial[features] = -1e30f;
     partial[features + 1] = 0.0f;
   }
-  for (std::int64_t key = begin; key < end; key += kKeys) {
-    const int count = static_cast<int>(end - key < kKeys ? end - key : kKeys);
-    for (int g = 0; g < group; ++g) {
-      float* const partial = partials + g * partial_stride;
-      const V16* const query = q + g * features / kLanes;
-      alignas(64) V16 p[kKeys / kLanes];
-      const int vectors = (count + kLanes - 1) / kLanes;
-      V16 top = V16{} - 3e38f;
+  int step = kKeys;
+  while (step > kLanes && step * head_dim * static_cast<int>(sizeof(T)) > kBlock) step /= 2;
+  for (std::int64_t key = begin; key < end; key += step) {
+    const int count = static_cast<int>(end - key < step ? end - key : step), vectors = (count + kLanes - 1) / kLanes;
+    const bool more = key + step < end;
+    // As many keys as this block has are asked for, though the next one may have fewer: they lie behind it, or nowhere, which is harmless.
+    const Block<T> block{keys + key * head_dim, values + key * head_dim, keys + (key + step) * head_dim, count, head_dim};
+    for (int g0 = 0; g0 < group; g0 += kHeads) {
+      const int heads = group - g0 < kHeads ? group - g0 : kHeads;
+      alignas(64) V16 p[kHeads][kKeys / kLanes];
+      float factors[kHeads];
+      float* const sums = partials + g0 * partial_stride;
       for (int i = 0; i < vectors; ++i) {
-        V16 acc[kLanes] = {};
-        for (int chunk = 0; chunk < chunks; ++chunk) {
-#pragma GCC unroll 16
-          for (int j = 0; j < kLanes; ++j) {
-            const int at = i * kLanes + j < count ? i * kLanes + j : count - 1;
-            const T* const row = keys + (key + at) * head_dim;
-            if (g == 0) __builtin_prefetch(reinterpret_cast<const char*>(row + chunk * C::kElements) + kAhead);
-            const C k = load_part(row, chunk * C::kElements, head_dim);
-            for (int part = 0; part < C::kParts; ++part) acc[j] += k.part[part] * query[chunk * C::kParts + part];
-          }
-        }
-        p[i] = sum_rows(acc) * c;
-        if ((i + 1) * kLanes > count) {
-          for (int j = count - i * kLanes; j < kLanes; ++j) p[i][j] = -3e38f;
-        }
-        top = top > p[i] ? top : p[i];
+        for (int g = 0; g < heads; ++g) p[g][i] = scores(block, i, q + std::int64_t{g0 + g} * chunks, c, g0 + g == 0);
       }
-      const float old = partial[features], block = lane_max(top), max = block > old ? block : old;
-      const float factor = exp2_lanes(V16{} + (old - max))[0];
-      V16 sum = {};
-      for (int i = 0; i < vectors; ++i) {
-        const I16 hidden = p[i] < -2e38f;
-        const V16 e = exp2_lanes(p[i] - max);
-        p[i] = hidden ? V16{} : e;
-        sum += p[i];
-      }
-      partial[features] = max;
-      partial[features + 1] = partial[features + 1] * factor + lane_sum(sum);
+      for (int g = 0; g < heads; ++g) factors[g] = weigh(p[g], vectors, sums + g * partial_stride + features);
       const float* const weights = reinterpret_cast<const float*>(p);
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        V16 acc[2][C::kParts];
-        for (int part = 0; part < C::kParts; ++part) {
-          std::memcpy(&acc[0][part], partial + (chunk * C::kParts + part) * kLanes, sizeof(V16));
-          acc[0][part] *= factor;
-          acc[1][part] = V16{};
-        }
-        const T* row = values + key * head_dim + chunk * C::kElements;
-        const bool whole = (chunk + 1) * C::kElements <= head_dim;
-        for (int j = 0; j < count; ++j, row += head_dim) {
-          if (g == 0) __builtin_prefetch(reinterpret_cast<const char*>(row) + kAhead);
-          const C v = whole ? C::load(row) : load_tail(row, head_dim - chunk * C::kElements);
-          for (int part = 0; part < C::kParts; ++part) acc[j & 1][part] += v.part[part] * weights[j];
-        }
-        for (int part = 0; part < C::kParts; ++part) {
-          const V16 total = acc[0][part] + acc[1][part];
-          std::memcpy(partial + (chunk * C::kParts + part) * kLanes, &total, sizeof(V16));
+      for (int g = 0; g < heads; g += 4) {
+        const bool ask_next = more && g0 + g == 0;
+        const float* const w = weights + g * kKeys;
+        float* const s = sums + g * partial_stride;
+        switch (heads - g) {
+          case 1: add_values<T, 1>(block, w, factors + g, s, partial_stride, ask_next); break;
+          case 2: add_values<T, 2>(block, w, factors + g, s, partial_stride, ask_next); break;
+          case 3: add_values<T, 3>(block, w, factors + g, s, partial_stride, ask_next); break;
+          default: add_values<T, 4>(block, w, factors + g, s, partial_stride, ask_next); break;
         }
       }
     }
@@ -158,7 +233,6 @@ void merge(const DecodeAttention& call, std::int64_t row, int head, const float*
 
 template <class T>
 void decode(const DecodeAttention& call, float* scratch, int threads) {
-  using C = Chunk<T>;
   const KvCache& cache = call.cache;
   const int group = call.heads / cache.kv_heads, head_dim = cache.head_dim;
   const float c = call.scale * 1.44269504088896340736f;
@@ -174,7 +248,9 @@ void decode(const DecodeAttention& call, float* scratch, int threads) {
 
 #pragma omp parallel num_threads(threads)
   {
-    V16* const q = reinterpret_cast<V16*>(queries + omp_get_thread_num() * group * features);
+    using F = Factor<T>;
+    F* const q = reinterpret_cast<F*>(queries + omp_get_thread_num() * group * features);  // a query takes at most 4 bytes per feature, rounded up as in a partial
+    const int chunks = (head_dim + F::kElements - 1) / F::kElements;
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t t = 0; t < tasks; ++t) {
       const std::int64_t piece = t % pieces, kv = t / pieces % cache.kv_heads, row = t / pieces / cache.kv_heads;
@@ -183,14 +259,16 @@ void decode(const DecodeAttention& call, float* scratch, int threads) {
       const std::int64_t end = begin + kDecodeSplit < count ? begin + kDecodeSplit : count;
       const std::int64_t slot = call.slots ? call.slots[row] : row;
       const T* const query = static_cast<const T*>(call.q) + row * call.q_stride + kv * group * head_dim;
+      const std::int64_t at = slot * cache.slot_stride() + kv * cache.head_stride();
+      const char* const keys = reinterpret_cast<const char*>(static_cast<const T*>(cache.k) + at + begin * head_dim);
+      for (int line = 0; line < 32; ++line) ask(keys + line * 64);  // on their way while the queries are laid out
       for (int g = 0; g < group; ++g) {
-        for (int first = 0; first < head_dim; first += C::kElements) {
-          const C chunk = load_part(query + g * head_dim, first, head_dim);
-          V16* const to = q + g * features / kLanes + first / C::kElements * C::kParts;
-          for (int part = 0; part < C::kParts; ++part) to[part] = chunk.part[part];
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+          const T* const from = query + g * head_dim + chunk * F::kElements;
+          const int left = head_dim - chunk * F::kElements;
+          q[g * chunks + chunk] = left >= F::kElements ? F::load(from) : F::tail(from, left);
         }
       }
-      const std::int64_t at = slot * cache.slot_stride() + kv * cache.head_stride();
       run_piece<T>(static_cast<const T*>(cache.k) + at, static_cast<const T*>(cache.v) + at, begin, end, head_dim, group, c, q, features,
                    scratch + (row * call.heads + kv * group) * head_stride + piece * partial, head_stride);
     }

@@ -16,6 +16,7 @@ void gemv(const Gemv& call, int threads, Isa level) {
   if (call.m > 1 && (call.x_stride < call.k || call.y_stride < call.n)) throw_internal("gemv: rows of x or y overlap");
   if (call.m == 0 || call.n == 0) return;
 #if defined(__x86_64__)
+  if (level == Isa::kAvx512 && bf16_products(level)) return detail::gemv_avx512_bf16(call, threads);
   if (level >= Isa::kAvx512) return detail::gemv_avx512(call, threads);
   if (level == Isa::kAvx2) return detail::gemv_avx2(call, threads);
 #endif

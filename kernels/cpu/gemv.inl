@@ -25,31 +25,36 @@ inline void finish(const Gemv& call, std::int64_t row, std::int64_t column, floa
 // Outputs [column, column + kColumns) of kRows rows from row0; W rows are streams.
 template <class T, int kRows, int kColumns>
 inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column) {
-  using C = Chunk<T>;
+  using F = Factor<T>;
   const T* const w = static_cast<const T*>(call.w) + column * call.w_stride;
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
+  // What is asked for is the same place of the next columns, as long as they come soon; of long rows, the same row further on.
+  const std::int64_t group = kColumns * call.w_stride;
+  const std::int64_t ahead = group * static_cast<std::int64_t>(sizeof(T)) <= 16384 ? group : kAhead / kColumns / static_cast<std::int64_t>(sizeof(T));
   V16 acc[kColumns][kRows] = {};
-  const auto step = [&](const C* weights, const C& value, int r) {
-    for (int c = 0; c < kColumns; ++c) {
-      for (int i = 0; i < C::kParts; ++i) acc[c][r] += weights[c].part[i] * value.part[i];
-    }
-  };
   std::int64_t k = 0;
-  for (; k + C::kElements <= call.k; k += C::kElements) {
-    C weights[kColumns];
+  for (; k + F::kElements <= call.k; k += F::kElements) {
+    F weights[kColumns];
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
       const T* p = w + c * call.w_stride + k;
-      __builtin_prefetch(reinterpret_cast<const char*>(p) + kAhead);
-      weights[c] = C::load(p);
+      __builtin_prefetch(p + ahead);
+      weights[c] = F::load(p);
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) step(weights, C::load(x + r * call.x_stride + k), r);
+    for (int r = 0; r < kRows; ++r) {
+      const F value = F::load(x + r * call.x_stride + k);
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) acc[c][r] = add_product(acc[c][r], weights[c], value);
+    }
   }
   if (k < call.k) {
-    C weights[kColumns];
-    for (int c = 0; c < kColumns; ++c) weights[c] = load_tail(w + c * call.w_stride + k, call.k - k);
-    for (int r = 0; r < kRows; ++r) step(weights, load_tail(x + r * call.x_stride + k, call.k - k), r);
+    F weights[kColumns];
+    for (int c = 0; c < kColumns; ++c) weights[c] = F::tail(w + c * call.w_stride + k, call.k - k);
+    for (int r = 0; r < kRows; ++r) {
+      const F value = F::tail(x + r * call.x_stride + k, call.k - k);
+      for (int c = 0; c < kColumns; ++c) acc[c][r] = add_product(acc[c][r], weights[c], value);
+    }
   }
   for (int c = 0; c < kColumns; ++c) {
     for (int r = 0; r < kRows; ++r) finish(call, row0 + r, column + c, lane_sum(acc[c][r]));
@@ -58,17 +63,18 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
 
 template <class T, int kRows>
 void range_nk(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
-  constexpr int kColumns = kRows <= 4 ? 4 : 2;  // at most 16 accumulators
+  constexpr int kColumns = kRows <= 4 ? 4 : 3;  // at most 24 accumulators
   std::int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) dot_columns<T, kRows, kColumns>(call, row0, column);
   for (; column < end; ++column) dot_columns<T, kRows, 1>(call, row0, column);
 }
 
-// W as [k][n]: column blocks whose sums stay in L1, four rows of W per pass over them.
+// W as [k][n]: column blocks whose sums stay in L1, four rows of W per pass over them. The fewer rows, the wider a block, up to the whole row of W: then the
+// weights are one stream.
 template <class T, int kRows>
 void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
   using C = Chunk<T>;
-  constexpr int kBlock = 512;
+  constexpr int kBlock = kRows == 1 ? 4096 : kRows == 2 ? 2048 : kRows <= 4 ? 1024 : 512;
   constexpr int kChunks = kBlock / C::kElements;
   alignas(64) V16 sums[kRows][kChunks * C::kParts];
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
@@ -87,7 +93,7 @@ void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int6
       for (V16& sum : sums[r]) sum = V16{};
     }
     const T* const w = static_cast<const T*>(call.w) + first;
-    const std::int64_t ahead_rows = 4 + kAhead / (kBlock * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t ahead_rows = 4 + kAhead / (columns * static_cast<std::int64_t>(sizeof(T)));
     std::int64_t k = 0;
     for (; k + 4 <= call.k; k += 4) {
       float scale[kRows][4];

@@ -35,6 +35,9 @@ inline std::uint16_t narrow(float value) {
 }
 
 inline float lane_sum(const V16& lanes) {
+#if defined(__AVX512BW__)
+  return _mm512_reduce_add_ps((__m512)lanes);
+#endif
   V16 v = lanes;
   for (int step = kLanes / 2; step > 0; step /= 2) {
     for (int i = 0; i < step; ++i) v[i] += v[i + step];
@@ -106,6 +109,34 @@ template <class T>
 inline float element(const V16* part, int i) {
   return Chunk<T>::kParts == 2 ? part[i % 2][i / 2] : part[0][i];
 }
+
+// What a dot product multiplies: a chunk, or with AVX512_BF16 the bf16 pairs themselves, whose instruction adds two exact products to each of 16 sums (it takes
+// denormals for zero).
+template <class T>
+struct Factor {
+  static constexpr int kElements = Chunk<T>::kElements;
+  Chunk<T> chunk;
+  static Factor load(const T* p) { return {Chunk<T>::load(p)}; }
+  static Factor tail(const T* p, std::int64_t count) { return {load_tail(p, count)}; }
+};
+template <class T>
+inline V16 add_product(V16 sum, const Factor<T>& a, const Factor<T>& b) {
+  for (int i = 0; i < Chunk<T>::kParts; ++i) sum += a.chunk.part[i] * b.chunk.part[i];
+  return sum;
+}
+#if defined(__AVX512BF16__)
+template <>
+struct Factor<bf16> {
+  static constexpr int kElements = 32;
+  __m512i raw;
+  static Factor load(const bf16* p) { return {_mm512_loadu_si512(p)}; }
+  static Factor tail(const bf16* p, std::int64_t count) { return {_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p)}; }
+};
+template <>
+inline V16 add_product<bf16>(V16 sum, const Factor<bf16>& a, const Factor<bf16>& b) {
+  return (V16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a.raw, (__m512bh)b.raw);
+}
+#endif
 
 }  // namespace
 }  // namespace fathom::cpu::detail

@@ -4,13 +4,15 @@
 // Press et al., Numerical Recipes, section 6.2), so that the negative tail keeps relative accuracy.
 template <class V>
 inline V normal_cdf(const V& x) {
-  const V z = magnitude(x) * V(splat(0.70710678f));
-  const V t = reciprocal(fma(z, V(splat(0.5f)), V(splat(1.0f))));
-  constexpr float c[10] = {-1.26551223f, 1.00002368f,  0.37409196f, 0.09678418f,  -0.18628806f,
-                           0.27886807f,  -1.13520398f, 1.48851587f, -0.82215223f, 0.17087277f};
+  // erfc(z) = t exp(-z^2 + p(t)), t = 1 / (1 + z / 2), z = |x| / sqrt 2; here in powers of 2, so that the coefficients hold the log2 e.
+  const V size = magnitude(x);
+  const V t = reciprocal(fma(size, V(splat(0.35355339f)), V(splat(1.0f))));
+  constexpr float e = 1.44269504f;
+  constexpr float c[10] = {-1.26551223f * e, 1.00002368f * e,  0.37409196f * e, 0.09678418f * e,  -0.18628806f * e,
+                           0.27886807f * e,  -1.13520398f * e, 1.48851587f * e, -0.82215223f * e, 0.17087277f * e};
   V p = splat(c[9]);
   for (int i = 8; i >= 0; --i) p = fma(p, t, V(splat(c[i])));
-  const V tail = V(splat(0.5f)) * t * exp(fma(-z, z, p));
+  const V tail = V(splat(0.5f)) * t * exp2_of(fma(size * size, V(splat(-0.5f * e)), p), 1.0f, 126.0f);
   return where_negative(x, tail, V(splat(1.0f)) - tail);
 }
 
@@ -48,7 +50,7 @@ struct ActivationOf {
     } else if constexpr (kind == ActivationKind::kGeluErf) {
       const V p = normal_cdf(x);
       y = x * p;
-      d = fma(x * V(splat(0.3989422804f)), exp(x * x * V(splat(-0.5f))), p);
+      d = fma(x * V(splat(0.3989422804f)), exp2_of(x * x, -0.5f * 1.44269504f, 126.0f), p);
     } else if constexpr (kind == ActivationKind::kSilu) {
       const V s = sigmoid(x);
       y = x * s;
@@ -112,7 +114,7 @@ void add(const void* a, const void* b, void* y, std::int64_t begin, std::int64_t
   const T* p = static_cast<const T*>(a) + begin;
   const T* q = static_cast<const T*>(b) + begin;
   T* out = static_cast<T*>(y) + begin;
-  sweep(end - begin, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) + load(q + i, n), n); });
+  sweep_fours(end - begin, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) + load(q + i, n), n); });
 }
 
 template <class T>
@@ -121,7 +123,7 @@ void add_row(const void* x, const void* row, void* y, std::int64_t width, std::i
   for (std::int64_t r = begin; r < end; ++r) {
     const T* p = static_cast<const T*>(x) + r * width;
     T* out = static_cast<T*>(y) + r * width;
-    sweep(width, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) + load(bias + i, n), n); });
+    sweep_fours(width, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) + load(bias + i, n), n); });
   }
 }
 
@@ -130,7 +132,10 @@ void scale(const void* x, float factor, void* y, std::int64_t begin, std::int64_
   const T* p = static_cast<const T*>(x) + begin;
   T* out = static_cast<T*>(y) + begin;
   const vf f = splat(factor);
-  sweep(end - begin, [&](std::int64_t i, auto n) { store(out + i, load(p + i, n) * f, n); });
+  sweep_fours(end - begin, [&](std::int64_t i, auto n) {
+    const auto v = load(p + i, n);
+    store(out + i, v * decltype(load(p + i, n))(f), n);
+  });
 }
 
 // f32 sums of 4096 elements, added up in f64.
@@ -140,10 +145,12 @@ double sum_squares(const void* x, std::int64_t begin, std::int64_t end) {
   double total = 0;
   for (std::int64_t i = begin; i < end; i += 4096) {
     const std::int64_t count = end - i < 4096 ? end - i : 4096;
-    total += sum_over(count, [&](std::int64_t j, vf acc, auto n) {
-      const vf v = load(p + i + j, n);
-      return fma(v, v, acc);
+    vw acc = vf{};
+    sweep_fours(count, [&](std::int64_t j, auto n) {
+      const auto v = load(p + i + j, n);
+      fma_to(acc, v, v);
     });
+    total += sum(acc);
   }
   return total;
 }
@@ -163,13 +170,16 @@ void column_sums(const void* x, const float* factor, float* sums, std::int64_t w
   for (; row + 4 <= end; row += 4) {
     const T* p = static_cast<const T*>(x) + row * width;
     const vf f0 = f(row), f1 = f(row + 1), f2 = f(row + 2), f3 = f(row + 3);
-    sweep(width, [&](std::int64_t i, auto n) {
-      vf acc = load(sums + i, n);
-      acc = fma(f0, load(p + i, n), acc);
-      acc = fma(f1, load(p + width + i, n), acc);
-      acc = fma(f2, load(p + 2 * width + i, n), acc);
-      acc = fma(f3, load(p + 3 * width + i, n), acc);
-      store(sums + i, acc, n);
+    const bool more = row + 8 <= end;
+    sweep_groups<2>(width, [&](std::int64_t i, auto n) {
+      auto acc = load_as<T>(sums + i, n);
+      using V = decltype(acc);
+      for (int r = 0; more && r < 4; ++r) prefetch(p + (4 + r) * width + i, n);
+      acc = fma(V(f0), load(p + i, n), acc);
+      acc = fma(V(f1), load(p + width + i, n), acc);
+      acc = fma(V(f2), load(p + 2 * width + i, n), acc);
+      acc = fma(V(f3), load(p + 3 * width + i, n), acc);
+      store_as<T>(sums + i, acc, n);
     });
   }
   for (; row < end; ++row) {
@@ -184,9 +194,9 @@ void reduce_parts(const float* partial, std::int64_t parts, void* out, std::int6
                   std::int64_t end) {
   T* y = static_cast<T*>(out) + begin;
   const float* p = partial + begin;
-  sweep(end - begin, [&](std::int64_t i, auto n) {
-    vf acc = {};
-    for (std::int64_t part = 0; part < parts; ++part) acc = acc + load(p + part * width + i, n);
+  sweep_groups<2>(end - begin, [&](std::int64_t i, auto n) {
+    decltype(load_as<T>(p + i, n)) acc = vf{};
+    for (std::int64_t part = 0; part < parts; ++part) acc = acc + load_as<T>(p + part * width + i, n);
     if (accumulate) acc = acc + load(y + i, n);
     store(y + i, acc, n);
   });

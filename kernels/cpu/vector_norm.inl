@@ -1,131 +1,256 @@
 // RMSNorm and LayerNorm, forward and backward, and RoPE. Included by the twins only.
-// The row is read twice or three times while it sits in L1, so the memory traffic is one read and one write.
+//
+// A few rows go through together: their reductions overlap, the gain is loaded once for all of them, and parameter gradients are read and written once.
+// A row is read twice or three times while it sits in L1, so the memory traffic is one read and one write. The second pass asks for the rows of the next
+// group: out-of-order execution does not reach that far, and without it reads wait while a row is written. What a row gets depends on the width alone.
+
+// Rows of a group: as many as fit a quarter of a 48 KiB L1 with `streams` arrays each, 1 to 4.
+template <class T>
+inline int rows_together(std::int64_t width, int streams) {
+  const std::int64_t fit = 12 * 1024 / (width * static_cast<std::int64_t>(sizeof(T)) * streams);
+  return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
+
+// Calls body.template run<R>(first) for groups of rows that cover [begin, end), R = `together` and then single rows.
+template <class Body>
+inline void in_groups(std::int64_t begin, std::int64_t end, int together, const Body& body) {
+  std::int64_t row = begin;
+  if (together == 4) {
+    for (; row + 4 <= end; row += 4) body.template run<4>(row);
+  } else if (together == 2) {
+    for (; row + 2 <= end; row += 2) body.template run<2>(row);
+  }
+  for (; row < end; ++row) body.template run<1>(row);
+}
+
+template <class T>
+struct NormForward {
+  const NormArgs& args;
+  std::int64_t end;
+
+  const T* input(std::int64_t row) const {
+    const std::int64_t at = row < end ? row : end - 1;  // beyond the range: something that may be prefetched
+    return static_cast<const T*>(args.x) + (args.indices ? args.indices[at] : at) * args.width;
+  }
+  T* output(std::int64_t row) const { return static_cast<T*>(args.y) + row * args.width; }
+};
+
+template <class T>
+struct RmsNorm : NormForward<T> {
+  template <int R>
+  void run(std::int64_t row) const {
+    const NormArgs& a = this->args;
+    const T* gain = static_cast<const T*>(a.gain);
+    const T *x[R], *next[R];
+    T* y[R];
+    for (int r = 0; r < R; ++r) x[r] = this->input(row + r), next[r] = this->input(row + R + r), y[r] = this->output(row + r);
+    vn<2> squares[R];
+    for (int r = 0; r < R; ++r) squares[r] = vf{};
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      for (int r = 0; r < R; ++r) {
+        const auto v = load(x[r] + i, n);
+        fma_to(squares[r], v, v);
+      }
+    });
+    vf scale[R];
+    for (int r = 0; r < R; ++r) {
+      const float inverse = 1.0f / __builtin_sqrtf(sum(squares[r]) / static_cast<float>(a.width) + a.epsilon);
+      if (a.inverse) a.inverse[row + r] = inverse;
+      scale[r] = splat(inverse);
+    }
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      for (int r = 0; r < R; ++r) {
+        prefetch(next[r] + i, n);
+        store(y[r] + i, load(x[r] + i, n) * V(scale[r]) * g, n);
+      }
+    });
+  }
+};
 
 template <class T>
 void rmsnorm(const NormArgs& a, std::int64_t begin, std::int64_t end) {
-  const T* gain = static_cast<const T*>(a.gain);
-  const std::int64_t width = a.width;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = static_cast<const T*>(a.x) + (a.indices ? a.indices[row] : row) * width;
-    T* y = static_cast<T*>(a.y) + row * width;
-    const float squares = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
-      const vf v = load(x + i, n);
-      return fma(v, v, acc);
-    });
-    const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + a.epsilon);
-    if (a.inverse) a.inverse[row] = inverse;
-    const vf scale = splat(inverse);
-    if (gain) {
-      sweep(width, [&](std::int64_t i, auto n) { store(y + i, load(x + i, n) * scale * load(gain + i, n), n); });
-    } else {
-      sweep(width, [&](std::int64_t i, auto n) { store(y + i, load(x + i, n) * scale, n); });
-    }
-  }
+  in_groups(begin, end, rows_together<T>(a.width, 1), RmsNorm<T>{{a, end}});
 }
 
-// With h = x * inverse: dx = inverse * (dy * gain - h * mean(dy * gain * h)), dgain = sum of dy * h.
 template <class T>
-void rmsnorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
-  const T* gain = static_cast<const T*>(a.gain);
-  const std::int64_t width = a.width;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = static_cast<const T*>(a.x) + row * width;
-    const T* dy = static_cast<const T*>(a.dy) + row * width;
-    const float inverse = a.inverse[row];
-    const vf scale = splat(inverse);
-    const auto upstream = [&](std::int64_t i, auto n) {
-      return gain ? load(dy + i, n) * load(gain + i, n) : load(dy + i, n);
-    };
-    // One pass for the parameter gradient and the dot product, one for dx.
-    const float dot = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
-      const vf product = load(dy + i, n) * load(x + i, n);
-      if (a.dgain) store(a.dgain + i, fma(product, scale, load(a.dgain + i, n)), n);
-      return gain ? fma(product, load(gain + i, n), acc) : acc + product;
-    });
-    if (!a.dx) continue;
-    T* dx = static_cast<T*>(a.dx) + row * width;
-    const vf pull = splat(-dot * inverse * inverse * inverse / static_cast<float>(width));
-    if (a.accumulate) {
-      sweep(width, [&](std::int64_t i, auto n) {
-        store(dx + i, fma(pull, load(x + i, n), fma(scale, upstream(i, n), load(dx + i, n))), n);
-      });
-    } else {
-      sweep(width, [&](std::int64_t i, auto n) { store(dx + i, fma(pull, load(x + i, n), scale * upstream(i, n)), n); });
+struct LayerNorm : NormForward<T> {
+  template <int R>
+  void run(std::int64_t row) const {
+    const NormArgs& a = this->args;
+    const T *gain = static_cast<const T*>(a.gain), *bias = static_cast<const T*>(a.bias);
+    const float width = static_cast<float>(a.width);
+    const T *x[R], *next[R];
+    T* y[R];
+    for (int r = 0; r < R; ++r) x[r] = this->input(row + r), next[r] = this->input(row + R + r), y[r] = this->output(row + r);
+    // Mean and variance in one pass around a shift near the mean, that of the first lanes: mean = s + E[d], variance = E[d^2] - E[d]^2 with d = x - s. The shift is
+    // off by at most sqrt(width / lanes) standard deviations, so a variance loses at most a factor width / lanes of its 24 bits, and about one on ordinary rows.
+    vf shift[R];
+    vn<2> totals[R], squares[R];
+    for (int r = 0; r < R; ++r) {
+      shift[r] = splat(a.width < kLanes ? static_cast<float>(x[r][0]) : sum(load(x[r], Full{})) / static_cast<float>(kLanes));
+      totals[r] = squares[r] = vf{};
     }
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      for (int r = 0; r < R; ++r) {
+        const V d = keep(load(x[r] + i, n) - V(shift[r]), n, vf{});  // lanes past the end of the row count as 0
+        add_to(totals[r], d);
+        fma_to(squares[r], d, d);
+      }
+    });
+    vf center[R], scale[R];
+    for (int r = 0; r < R; ++r) {
+      const float offset = sum(totals[r]) / width, mean = shift[r][0] + offset;
+      const float variance = sum(squares[r]) / width - offset * offset;
+      const float inverse = 1.0f / __builtin_sqrtf((variance < 0 ? 0.0f : variance) + a.epsilon);  // a NaN stays one
+      if (a.mean) a.mean[row + r] = mean;
+      if (a.inverse) a.inverse[row + r] = inverse;
+      center[r] = splat(mean);
+      scale[r] = splat(inverse);
+    }
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      const V b = bias ? load(bias + i, n) : V(vf{});
+      for (int r = 0; r < R; ++r) {
+        prefetch(next[r] + i, n);
+        store(y[r] + i, fma((load(x[r] + i, n) - V(center[r])) * V(scale[r]), g, b), n);
+      }
+    });
   }
-}
+};
 
 template <class T>
 void layernorm(const NormArgs& a, std::int64_t begin, std::int64_t end) {
-  const T* gain = static_cast<const T*>(a.gain);
-  const T* bias = static_cast<const T*>(a.bias);
-  const std::int64_t width = a.width;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = static_cast<const T*>(a.x) + (a.indices ? a.indices[row] : row) * width;
-    T* y = static_cast<T*>(a.y) + row * width;
-    const float mean = sum_over(width, [&](std::int64_t i, vf acc, auto n) { return acc + load(x + i, n); }) / static_cast<float>(width);
-    // Lanes past the end of the row would each add mean^2; the zero-filled load makes them exactly -mean, so they are masked.
-    const vf center = splat(mean);
-    const float squares = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
-      const vf d = keep(load(x + i, n) - center, n, vf{});
-      return fma(d, d, acc);
+  in_groups(begin, end, rows_together<T>(a.width, 1), LayerNorm<T>{{a, end}});
+}
+
+template <class T>
+struct NormBackward {
+  const NormGradArgs& args;
+  std::int64_t end;
+
+  std::int64_t at(std::int64_t row) const { return (row < end ? row : end - 1) * args.width; }
+};
+
+// With h = x * inverse: dx = inverse * (dy * gain - h * mean(dy * gain * h)), dgain = sum of dy * h.
+template <class T>
+struct RmsNormGrad : NormBackward<T> {
+  template <int R>
+  void run(std::int64_t row) const {
+    const NormGradArgs& a = this->args;
+    const T* gain = static_cast<const T*>(a.gain);
+    const T *x[R], *dy[R], *next_x[R], *next_dy[R];
+    vf scale[R];
+    vn<2> dots[R];
+    for (int r = 0; r < R; ++r) {
+      x[r] = static_cast<const T*>(a.x) + this->at(row + r), next_x[r] = static_cast<const T*>(a.x) + this->at(row + R + r);
+      dy[r] = static_cast<const T*>(a.dy) + this->at(row + r), next_dy[r] = static_cast<const T*>(a.dy) + this->at(row + R + r);
+      scale[r] = splat(a.inverse[row + r]);
+      dots[r] = vf{};
+    }
+    // One pass for the parameter gradient and the dot product, one for dx.
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      V dgain = a.dgain ? load_as<T>(a.dgain + i, n) : V(vf{});
+      for (int r = 0; r < R; ++r) {
+        const V product = load(dy[r] + i, n) * load(x[r] + i, n);
+        dgain = fma(product, V(scale[r]), dgain);
+        fma_to(dots[r], product, g);
+      }
+      if (a.dgain) store_as<T>(a.dgain + i, dgain, n);
     });
-    const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + a.epsilon);
-    if (a.mean) a.mean[row] = mean;
-    if (a.inverse) a.inverse[row] = inverse;
-    const vf scale = splat(inverse);
-    sweep(width, [&](std::int64_t i, auto n) {
-      vf h = (load(x + i, n) - center) * scale;
-      if (gain) h = h * load(gain + i, n);
-      if (bias) h = h + load(bias + i, n);
-      store(y + i, h, n);
+    if (!a.dx) return;
+    T* dx[R];
+    vf pull[R];
+    for (int r = 0; r < R; ++r) {
+      const float inverse = a.inverse[row + r];
+      dx[r] = static_cast<T*>(a.dx) + this->at(row + r);
+      pull[r] = splat(-sum(dots[r]) * inverse * inverse * inverse / static_cast<float>(a.width));
+    }
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      for (int r = 0; r < R; ++r) {
+        prefetch(next_x[r] + i, n);
+        prefetch(next_dy[r] + i, n);
+        const V up = load(dy[r] + i, n) * g;
+        const V own = a.accumulate ? fma(V(scale[r]), up, load(dx[r] + i, n)) : V(scale[r]) * up;
+        store(dx[r] + i, fma(V(pull[r]), load(x[r] + i, n), own), n);
+      }
     });
   }
+};
+
+template <class T>
+void rmsnorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
+  in_groups(begin, end, rows_together<T>(a.width, 2), RmsNormGrad<T>{{a, end}});
 }
 
 // With h = (x - mean) * inverse and u = dy * gain: dx = inverse * (u - mean(u) - h * mean(u * h)).
 template <class T>
-void layernorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
-  const T* gain = static_cast<const T*>(a.gain);
-  const std::int64_t width = a.width;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = static_cast<const T*>(a.x) + row * width;
-    const T* dy = static_cast<const T*>(a.dy) + row * width;
-    const vf center = splat(a.mean[row]);
-    const vf scale = splat(a.inverse[row]);
-    // One pass for the parameter gradients, sum of u and sum of u h (two accumulators each, in an order fixed by the width).
-    vf totals[2] = {}, dots[2] = {};
-    const auto gather_sums = [&](std::int64_t i, int j, auto n) {
-      const vf d = load(dy + i, n);
-      const vf h = (load(x + i, n) - center) * scale;
-      if (a.dgain) store(a.dgain + i, fma(d, h, load(a.dgain + i, n)), n);
-      if (a.dbias) store(a.dbias + i, load(a.dbias + i, n) + d, n);
-      const vf up = gain ? d * load(gain + i, n) : d;  // zero past the end of the row, so h there does not matter
-      totals[j] = totals[j] + up;
-      dots[j] = fma(up, h, dots[j]);
-    };
-    std::int64_t at = 0;
-    for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
-      gather_sums(at, 0, Full{});
-      gather_sums(at + kLanes, 1, Full{});
+struct LayerNormGrad : NormBackward<T> {
+  template <int R>
+  void run(std::int64_t row) const {
+    const NormGradArgs& a = this->args;
+    const T* gain = static_cast<const T*>(a.gain);
+    const T *x[R], *dy[R], *next_x[R], *next_dy[R];
+    vf center[R], scale[R];
+    vn<2> totals[R], dots[R];
+    for (int r = 0; r < R; ++r) {
+      x[r] = static_cast<const T*>(a.x) + this->at(row + r), next_x[r] = static_cast<const T*>(a.x) + this->at(row + R + r);
+      dy[r] = static_cast<const T*>(a.dy) + this->at(row + r), next_dy[r] = static_cast<const T*>(a.dy) + this->at(row + R + r);
+      center[r] = splat(a.mean[row + r]);
+      scale[r] = splat(a.inverse[row + r]);
+      totals[r] = dots[r] = vf{};
     }
-    sweep(width - at, [&](std::int64_t i, auto n) { gather_sums(at + i, 0, n); });
-    if (!a.dx) continue;
-    T* dx = static_cast<T*>(a.dx) + row * width;
-    const float total = sum(totals[0] + totals[1]);
-    const float dot = sum(dots[0] + dots[1]);
-    const auto upstream = [&](std::int64_t i, auto n) {
-      return gain ? load(dy + i, n) * load(gain + i, n) : load(dy + i, n);
-    };
-    const auto hat = [&](std::int64_t i, auto n) { return (load(x + i, n) - center) * scale; };
-    const vf shift = splat(total / static_cast<float>(width));
-    const vf pull = splat(-dot / static_cast<float>(width));
-    sweep(width, [&](std::int64_t i, auto n) {
-      vf d = scale * fma(pull, hat(i, n), upstream(i, n) - shift);
-      if (a.accumulate) d = d + load(dx + i, n);
-      store(dx + i, d, n);
+    // One pass for the parameter gradients, the sum of u and that of u h; lanes past the end of the row have dy = 0, whatever their h.
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      V dgain = a.dgain ? load_as<T>(a.dgain + i, n) : V(vf{});
+      V dbias = a.dbias ? load_as<T>(a.dbias + i, n) : V(vf{});
+      for (int r = 0; r < R; ++r) {
+        const V d = load(dy[r] + i, n);
+        const V h = (load(x[r] + i, n) - V(center[r])) * V(scale[r]);
+        dgain = fma(d, h, dgain);
+        dbias = dbias + d;
+        const V up = d * g;
+        add_to(totals[r], up);
+        fma_to(dots[r], up, h);
+      }
+      if (a.dgain) store_as<T>(a.dgain + i, dgain, n);
+      if (a.dbias) store_as<T>(a.dbias + i, dbias, n);
+    });
+    if (!a.dx) return;
+    // dx = scale u + shift + pull (x - mean), with the factors of a row taken together.
+    T* dx[R];
+    vf shift[R], pull[R];
+    for (int r = 0; r < R; ++r) {
+      const float inverse = a.inverse[row + r], width = static_cast<float>(a.width);
+      dx[r] = static_cast<T*>(a.dx) + this->at(row + r);
+      shift[r] = splat(-inverse * (sum(totals[r]) / width));
+      pull[r] = splat(-inverse * inverse * (sum(dots[r]) / width));
+    }
+    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(x[0] + i, n));
+      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      for (int r = 0; r < R; ++r) {
+        prefetch(next_x[r] + i, n);
+        prefetch(next_dy[r] + i, n);
+        const V own = a.accumulate ? V(shift[r]) + load(dx[r] + i, n) : V(shift[r]);
+        store(dx[r] + i, fma(load(x[r] + i, n) - V(center[r]), V(pull[r]), fma(V(scale[r]), load(dy[r] + i, n) * g, own)), n);
+      }
     });
   }
+};
+
+template <class T>
+void layernorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
+  in_groups(begin, end, rows_together<T>(a.width, 2), LayerNormGrad<T>{{a, end}});
 }
 
 // Half-split pairing: (a, b) = (x[i], x[i + rotary/2]) becomes (a cos - b sin, b cos + a sin); the inverse flips sin.
@@ -139,11 +264,12 @@ void rope(const RopeArgs& a, std::int64_t begin, std::int64_t end) {
     const float* sine = cosine + half;
     T* x = static_cast<T*>(a.rows) + row * a.row_stride;
     for (std::int64_t head = 0; head < a.heads; ++head, x += a.head_dim) {
-      sweep(half, [&](std::int64_t i, auto n) {
-        const vf c = load(cosine + i, n);
-        const vf s = sign * load(sine + i, n);
-        const vf low = load(x + i, n);
-        const vf high = load(x + half + i, n);
+      sweep_groups<2>(half, [&](std::int64_t i, auto n) {
+        const auto c = load_as<T>(cosine + i, n);
+        using V = decltype(load_as<T>(cosine + i, n));
+        const V s = V(sign) * load_as<T>(sine + i, n);
+        const V low = load(x + i, n);
+        const V high = load(x + half + i, n);
         store(x + i, fma(low, c, -(high * s)), n);
         store(x + half + i, fma(high, c, low * s), n);
       });

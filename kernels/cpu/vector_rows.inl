@@ -1,21 +1,30 @@
 // Row movement: gather, weighted scatter-add, embedding, expert combine, router scores. Included by the twins only.
-// Rows are at least a few hundred bytes, so plain vector loops run at memory speed and need no prefetch beyond the hardware's,
-// except that the next row's address is irregular: its first lines are prefetched while the current row is moved.
+// Rows are at least a few hundred bytes, so plain vector loops run at memory speed and need no prefetch beyond the hardware's, except that the next
+// row's address is irregular: its lines are asked for while the current row is moved.
 
+// The row after `row`, or the row itself at the end of the range: something that may be prefetched.
 template <class T>
-inline void prefetch_row(const T* p, std::int64_t width) {
-  const char* bytes = reinterpret_cast<const char*>(p);
-  const std::int64_t limit = width * static_cast<std::int64_t>(sizeof(T));
-  for (std::int64_t i = 0; i < limit && i < 512; i += 64) __builtin_prefetch(bytes + i);
+inline const T* next_row(const T* x, const std::int32_t* indices, std::int64_t width, std::int64_t row, std::int64_t end) {
+  const std::int64_t next = row + 1 < end ? row + 1 : row;
+  return x + indices[next] * width;
 }
 
 template <class T>
 void gather(const void* x, const std::int32_t* indices, void* y, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  // Moved as f32 words of either type: a bf16 row of odd width ends in half a word.
+  constexpr std::int64_t kWord = 4 / static_cast<std::int64_t>(sizeof(T));
   const T* source = static_cast<const T*>(x);
   for (std::int64_t row = begin; row < end; ++row) {
-    if (row + 1 < end) prefetch_row(source + indices[row + 1] * width, width);
-    __builtin_memcpy(static_cast<T*>(y) + row * width, static_cast<const void*>(source + indices[row] * width),
-                     static_cast<std::size_t>(width) * sizeof(T));
+    const T* next = next_row(source, indices, width, row, end);
+    const T* from = source + indices[row] * width;
+    T* to = static_cast<T*>(y) + row * width;
+    const std::int64_t words = width / kWord / kLanes * kLanes;
+    sweep_fours(words, [&](std::int64_t i, auto n) {
+      prefetch(reinterpret_cast<const float*>(next) + i, n);
+      store(reinterpret_cast<float*>(to) + i, load(reinterpret_cast<const float*>(from) + i, n), n);
+    });
+    const std::int64_t done = words * kWord;
+    if (done < width) __builtin_memcpy(static_cast<void*>(to + done), static_cast<const void*>(from + done), static_cast<std::size_t>(width - done) * sizeof(T));
   }
 }
 
@@ -25,9 +34,14 @@ void scatter_add(const ScatterArgs& a, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     const T* f = static_cast<const T*>(a.f) + row * width;
     T* y = static_cast<T*>(a.y) + a.indices[row] * width;
-    if (row + 1 < end) prefetch_row(static_cast<const T*>(a.y) + a.indices[row + 1] * width, width);
+    const T* next = next_row(static_cast<const T*>(a.y), a.indices, width, row, end);
     const vf g = splat(a.scale ? a.scale[row] : 1.0f);
-    sweep(width, [&](std::int64_t i, auto n) { store(y + i, fma(g, load(f + i, n), load(y + i, n)), n); });
+    sweep_fours(width, [&](std::int64_t i, auto n) {
+      prefetch(next + i, n);
+      const auto v = load(f + i, n);
+      using V = decltype(load(f + i, n));
+      store(y + i, fma(V(g), v, load(y + i, n)), n);
+    });
   }
 }
 
@@ -38,15 +52,17 @@ void scatter_grad(const ScatterGradArgs& a, std::int64_t begin, std::int64_t end
     const T* dy = static_cast<const T*>(a.dy) + a.indices[row] * width;
     const T* f = static_cast<const T*>(a.f) + row * width;
     T* df = static_cast<T*>(a.df) + row * width;
-    if (row + 1 < end) prefetch_row(static_cast<const T*>(a.dy) + a.indices[row + 1] * width, width);
+    const T* next = next_row(static_cast<const T*>(a.dy), a.indices, width, row, end);
     const vf g = splat(a.gate[row]);
-    const float dot = sum_over(width, [&](std::int64_t i, vf acc, auto n) {
-      const vf d = load(dy + i, n);
-      const vf next = fma(d, load(f + i, n), acc);
-      store(df + i, g * d, n);
-      return next;
+    vw dot = vf{};
+    sweep_fours(width, [&](std::int64_t i, auto n) {
+      prefetch(next + i, n);
+      const auto d = load(dy + i, n);
+      using V = decltype(load(dy + i, n));
+      fma_to(dot, d, load(f + i, n));
+      store(df + i, V(g) * d, n);
     });
-    a.dscore[row] = a.derivative[row] * dot;
+    a.dscore[row] = a.derivative[row] * sum(dot);
   }
 }
 
@@ -59,8 +75,13 @@ void embedding(const void* table, const std::int32_t* ids, const void* position_
     const T* e = source + ids[row] * width;
     const T* p = static_cast<const T*>(position_table) + positions[row] * width;
     T* out = static_cast<T*>(y) + row * width;
-    if (row + 1 < end) prefetch_row(source + ids[row + 1] * width, width);
-    sweep(width, [&](std::int64_t i, auto n) { store(out + i, load(e + i, n) + load(p + i, n), n); });
+    const T* next = next_row(source, ids, width, row, end);
+    const T* next_position = next_row(static_cast<const T*>(position_table), positions, width, row, end);
+    sweep_fours(width, [&](std::int64_t i, auto n) {
+      prefetch(next + i, n);
+      prefetch(next_position + i, n);
+      store(out + i, load(e + i, n) + load(p + i, n), n);
+    });
   }
 }
 
@@ -69,8 +90,8 @@ template <class T>
 void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, void* out, std::int64_t width) {
   const T* source = static_cast<const T*>(dy);
   T* y = static_cast<T*>(out);
-  sweep(width, [&](std::int64_t i, auto n) {
-    vf acc = {};
+  sweep_fours(width, [&](std::int64_t i, auto n) {
+    decltype(load(y + i, n)) acc = vf{};
     for (std::int64_t j = 0; j < count; ++j) acc = acc + load(source + static_cast<std::int64_t>(order[j] & 0xffffffffu) * width + i, n);
     store(y + i, acc + load(y + i, n), n);
   });
@@ -126,7 +147,9 @@ void scores(const void* x, const void* w, float bias, float* r, std::int64_t wid
   const T* weight = static_cast<const T*>(w);
   for (std::int64_t row = begin; row < end; ++row) {
     const T* p = static_cast<const T*>(x) + row * width;
-    r[row] = bias + sum_over(width, [&](std::int64_t i, vf acc, auto n) { return fma(load(p + i, n), load(weight + i, n), acc); });
+    vw dot = vf{};
+    sweep_fours(width, [&](std::int64_t i, auto n) { fma_to(dot, load(p + i, n), load(weight + i, n)); });
+    r[row] = bias + sum(dot);
   }
 }
 
@@ -137,6 +160,9 @@ void outer_add(const float* dr, const void* w, const std::int32_t* indices, void
   for (std::int64_t row = begin; row < end; ++row) {
     T* out = static_cast<T*>(dx) + (indices ? indices[row] : row) * width;
     const vf d = splat(dr[row]);
-    sweep(width, [&](std::int64_t i, auto n) { store(out + i, fma(d, load(weight + i, n), load(out + i, n)), n); });
+    sweep_fours(width, [&](std::int64_t i, auto n) {
+      using V = decltype(load(out + i, n));
+      store(out + i, fma(V(d), load(weight + i, n), load(out + i, n)), n);
+    });
   }
 }

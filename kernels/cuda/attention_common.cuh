@@ -47,7 +47,6 @@ FATHOM_KERNEL(kSimtThreads) attention_ranges_kernel(AttentionRangeArgs a) {
     end = causal ? lower_bound(a.key_positions + first, count, position + 1) : count;
     if (oldest > 0) begin = lower_bound(a.key_positions + first, count, oldest);
   }
-  if (begin < 0) begin = 0;
   a.begin[row] = static_cast<std::int32_t>(begin < end ? begin : end);
   a.end[row] = static_cast<std::int32_t>(end);
 }

@@ -7,10 +7,7 @@
 namespace fathom::cuda {
 
 // Blocks that a multiprocessor should hold: room for 128 registers per thread. Left to itself the assembler aims for more blocks and spills.
-#ifndef XBLOCKS
-#define XBLOCKS 4
-#endif
-inline constexpr int kSimtBlocks = XBLOCKS;
+inline constexpr int kSimtBlocks = 4;
 
 // <row, x>: row in shared memory as f32, x in global memory.
 template <class T>

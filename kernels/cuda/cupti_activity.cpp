@@ -84,7 +84,7 @@ bool ActivitySession::open() {
 
   if (!push(kSelfTestOp, 0)) return false;
   if (const int code = device_.launch_known_kernel()) return fail(explain_cuda(code, facts_));
-  return pop();
+  return pop() && check(api_.cuptiActivityPushExternalCorrelationId(kOpStack, kOutsideOp), Stage::kActivity, "cuptiActivityPushExternalCorrelationId");
 }
 
 bool ActivitySession::set_attributes() {
@@ -163,6 +163,12 @@ bool ActivitySession::finish(Activity& activity) {
   pass->second.ops.erase(test);
   --activity.kernels;
   --activity.attributed;
+  if (const auto outside = pass->second.ops.find(kOutsideOp); outside != pass->second.ops.end()) {
+    activity.outside = outside->second.kernels;
+    activity.kernels -= activity.outside;
+    activity.attributed -= activity.outside;
+    pass->second.ops.erase(outside);
+  }
   close();
   state_ = SessionState::kFinished;
   return true;

@@ -32,6 +32,8 @@ enum class SessionState : std::uint8_t { kNew, kOpen, kFinished, kFailed };
 
 // Op ids of this value belong to the session's own test kernel.
 inline constexpr std::uint64_t kSelfTestOp = ~std::uint64_t{0};
+// What is launched between ops (set-up, algorithms that are tried out) belongs to this one, so that work without any id is a loss and not a guess.
+inline constexpr std::uint64_t kOutsideOp = ~std::uint64_t{1};
 
 class ActivitySession {
  public:

@@ -148,8 +148,10 @@ class Decoder {
       case kind::kMemset: {  // both have these fields in the same places
         using namespace copy_record;
         const Place place = find(field<std::uint32_t>(record, kCorrelation), field<std::uint64_t>(record, kGraphNode), false);
+        ++result_.copies;
         ++place.op->copies;
-        place.op->copy_bytes += field<std::uint64_t>(record, kBytes);
+        const auto bytes = field<std::uint64_t>(record, kBytes);
+        place.op->copy_bytes = bytes > ~place.op->copy_bytes ? ~std::uint64_t{0} : place.op->copy_bytes + bytes;  // garbage must not wrap into a plausible sum
         place.op->copy_seconds += timed(record, kStart, kEnd, place);
         break;
       }
@@ -282,7 +284,7 @@ Activity decode(std::span<const ActivityBuffer> buffers, const DecodeOptions& op
 std::vector<std::string> trouble(const Activity& a) {
   std::vector<std::string> lines;
   const auto of = [&](std::int64_t n, const char* what) {
-    if (n > 0) lines.push_back(std::to_string(n) + " of " + std::to_string(a.kernels) + " " + what);
+    if (n > 0) lines.push_back(std::to_string(n) + " of " + std::to_string(a.kernels + a.copies) + " " + what);
   };
   of(a.no_stamp, "kernels, copies and fills without time; use fewer steps");
   of(a.reversed, "kernels, copies and fills end before they start: the device clock jumped");

@@ -77,6 +77,8 @@ struct Activity {
   std::map<std::uint64_t, PassActivity> passes;  // by pass id
   OpActivity unattributed;            // no op id led to them
   std::int64_t kernels = 0, attributed = 0, by_graph_node = 0;  // kernels only
+  std::int64_t copies = 0;            // copies and fills
+  std::int64_t outside = 0;           // kernels launched between ops; set by the session, and part of no other figure
   std::int64_t no_stamp = 0;          // start or end 0 (or the sign bit of a broken stamp)
   std::int64_t reversed = 0;          // end before start
   std::int64_t before_launch = 0;     // start more than skew before its own call

@@ -111,7 +111,7 @@ bool finish_activity(const ProfilerSink* sink, ProfilerMessage* message) {
       const TracedOverhead overhead = {kind, each.count, each.seconds};
       sink->overhead(sink->user, &overhead);
     }
-    const TracedTotals totals = {activity.kernels, activity.attributed, activity.unattributed.kernels, activity.by_graph_node, activity.no_stamp, activity.reversed,
+    const TracedTotals totals = {activity.kernels, activity.copies, activity.attributed, activity.unattributed.kernels, activity.outside, activity.by_graph_node, activity.no_stamp, activity.reversed,
                                  activity.before_launch, activity.failed_calls, activity.broken_buffers, activity.cut_tails, activity.dropped};
     sink->totals(sink->user, &totals);
     for (const std::string& note : session->notes()) sink->note(sink->user, note.c_str());

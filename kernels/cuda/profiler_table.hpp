@@ -31,7 +31,7 @@ struct TracedPass {
   double busy_seconds = 0, span_seconds = 0, sum_seconds = 0;
 };
 struct TracedTotals {
-  std::int64_t kernels = 0, attributed = 0, unattributed = 0, by_graph_node = 0, no_stamp = 0, reversed = 0, before_launch = 0, failed_calls = 0;
+  std::int64_t kernels = 0, copies = 0, attributed = 0, unattributed = 0, outside = 0, by_graph_node = 0, no_stamp = 0, reversed = 0, before_launch = 0, failed_calls = 0;
   std::int64_t broken_buffers = 0, cut_tails = 0;
   std::uint64_t dropped = 0;
 };

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "kernels/cuda_host/execution.hpp"
 #include "kernels/cuda_host/loader.hpp"
 #include "kernels/cuda_host/profiler.hpp"
 #include "lib/error.hpp"
+#include "lib/fill_threads.hpp"
 
 namespace fathom::cuda {
 
@@ -25,6 +29,8 @@ Support CudaBackend::available() const {
 Support CudaBackend::supports(const OpSpec& spec) const { return supported(spec); }
 
 namespace {
+
+constexpr unsigned kFillThreads = 16;
 
 std::shared_ptr<const Workload> checked(const Workload& workload) {
   for (int i = 0; i < static_cast<int>(workload.ops().size()); ++i) {
@@ -53,6 +59,7 @@ std::unique_ptr<Execution> bind_on(const Workload& workload, const BindOptions& 
     throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {:.2f} GB of GPU memory, {:.2f} GB are free", static_cast<double>(need) * 1e-9, static_cast<double>(have) * 1e-9), {},
                 "use a smaller model, batch or length (fathom count shows the planned peak)");
   const ProfilerTable* profiler = device->module().profiler;
+  const FillThreads threads(static_cast<int>(std::min(kFillThreads, std::thread::hardware_concurrency())));  // the host's cores have nothing else to do
   auto execution = std::make_unique<CudaExecution>(shared, options, std::move(device));
   if (profiler) execution->observe(std::make_unique<RangeObserver>(*shared, *profiler));
   return execution;

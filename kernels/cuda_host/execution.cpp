@@ -144,7 +144,9 @@ void CudaExecution::queue(int instance, Executed& executed) {
   const bool selects = std::holds_alternative<Select>(*b.spec);
   if (selects) run_.threshold = threshold(b);
   if (observer_) observer_->begin_op(instance);
+  if (watcher_) watcher_->begin_op(instance);
   for (const Call& call : calls_[static_cast<size_t>(instance)]) call(run_);
+  if (watcher_) watcher_->end_op(instance);
   if (observer_) observer_->end_op(instance);
   if (std::holds_alternative<Gemm>(*b.spec)) padded_[static_cast<size_t>(instance)] = run_.padded_flops;
   if (selects) {
@@ -220,6 +222,14 @@ void CudaExecution::run() {
   wait();
   if (whole()) note_graph(sizes);
   learn_all(sizes);
+}
+
+void CudaExecution::run_watched(PassWatcher& watcher) {
+  struct Watching {
+    PassWatcher*& now;
+    ~Watching() { now = nullptr; }
+  } const watching{watcher_ = &watcher};
+  run();
 }
 
 void CudaExecution::note_selection(int instance) {

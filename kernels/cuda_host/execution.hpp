@@ -13,21 +13,14 @@
 #include "kernels/cuda_host/device.hpp"
 #include "kernels/cuda_host/lower.hpp"
 #include "kernels/program.hpp"
+#include "kernels/watched.hpp"
 
 namespace fathom::cuda {
 
 // Of an H100 or H200, where no device is there to ask.
 inline constexpr int kMultiprocessors = 132;
 
-// Told before and after every op's calls are queued (profilers: correlation ids, ranges).
-class OpObserver {
- public:
-  virtual ~OpObserver() = default;
-  virtual void begin_op(int instance) = 0;
-  virtual void end_op(int instance) = 0;
-};
-
-class CudaExecution : public ProgramExecution {
+class CudaExecution : public ProgramExecution, public WatchedExecution {
  public:
   // Without a device nothing is allocated and nothing can run: only extra_bytes() may be asked, for one of so many multiprocessors.
   CudaExecution(std::shared_ptr<const Workload> workload, const BindOptions& options, std::shared_ptr<OpenDevice> device, int multiprocessors = kMultiprocessors);
@@ -52,13 +45,9 @@ class CudaExecution : public ProgramExecution {
   // One op alone after the L2 was flushed, on whatever its operands hold: the cold time that explains the one in place.
   double timed_cold(int instance);
 
-  // Null: none. Also seen while a graph is captured, not when it is replayed.
-  void observe(OpObserver* observer) { observer_ = observer; }
-  // The same, and kept as long as this.
-  void observe(std::unique_ptr<OpObserver> observer) {
-    owned_observer_ = std::move(observer);
-    observer_ = owned_observer_.get();
-  }
+  // Watches every pass as long as this lives (null: nobody). Ops are seen while a graph is captured, not when it is replayed.
+  void observe(std::unique_ptr<PassWatcher> observer) { observer_ = std::move(observer); }
+  void run_watched(PassWatcher& watcher) override;
 
   // How passes are launched (kNone where what was asked for cannot be captured), and what has been captured so far.
   GraphMode graph_mode() const { return mode_; }
@@ -143,8 +132,8 @@ class CudaExecution : public ProgramExecution {
   std::vector<Planned> planned_;
   std::map<int, std::vector<std::pair<std::int64_t, MatmulChoice>>> choices_;  // by op: rows and what was chosen for them
   RunState run_;
-  OpObserver* observer_ = nullptr;
-  std::unique_ptr<OpObserver> owned_observer_;
+  std::unique_ptr<PassWatcher> observer_;
+  PassWatcher* watcher_ = nullptr;             // of this pass
   int multiprocessors_ = kMultiprocessors;
   GraphMode mode_ = GraphMode::kNone;
   bool ran_ = false, thresholds_ = false;

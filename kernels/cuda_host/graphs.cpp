@@ -92,7 +92,9 @@ void CudaExecution::queue_pass(std::vector<Executed>& sizes) {
       bucket = row_bucket(selection(bound(segment.select)).total, select.selected.count);
     }
     const Captured& captured = segment.graphs.at(bucket);
+    if (watcher_) watcher_->begin_launch();
     must(run_.module->launch_graph(run_.device, captured.graph, &text), "launching a graph", text);
+    if (watcher_) watcher_->end_launch();
     for (int i = segment.first; i < segment.last; ++i) {
       sizes[static_cast<std::size_t>(i)] = size_now(bound(i));
       padded_[static_cast<std::size_t>(i)] = captured.padded[static_cast<std::size_t>(i - segment.first)];

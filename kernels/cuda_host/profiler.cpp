@@ -42,7 +42,7 @@ Activity CudaProfiler::finish_activity() {
   };
   sink.totals = [](void* user, const TracedTotals* row) {
     Activity& a = static_cast<Gathered*>(user)->activity;
-    a.kernels = row->kernels, a.attributed = row->attributed, a.unattributed.kernels = row->unattributed, a.by_graph_node = row->by_graph_node;
+    a.kernels = row->kernels, a.copies = row->copies, a.attributed = row->attributed, a.unattributed.kernels = row->unattributed, a.outside = row->outside, a.by_graph_node = row->by_graph_node;
     a.no_stamp = row->no_stamp, a.reversed = row->reversed, a.before_launch = row->before_launch, a.failed_calls = row->failed_calls;
     a.broken_buffers = row->broken_buffers, a.cut_tails = row->cut_tails, a.dropped = row->dropped;
   };

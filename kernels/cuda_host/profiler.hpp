@@ -8,7 +8,7 @@
 namespace fathom::cuda {
 
 // NVTX ranges with the paths of ops, in every run: without a vendor tool attached they cost a test per op.
-class RangeObserver : public OpObserver {
+class RangeObserver : public PassWatcher {
  public:
   RangeObserver(const Workload& workload, const ProfilerTable& table);
   void begin_op(int instance) override;

@@ -197,43 +197,54 @@ std::array<double, kTileCount> tile_compute_times(const GemmShape& s, const GpuD
   return times;
 }
 
-// The candidates of reference_gemm() by its very expressions, so that the times are the same to the last bit.
+// The candidates of reference_gemm() by its very expressions, so that the times are the same to the last bit. Loops run over the tiles
+// without branches, so that compilers turn them into vector code.
 GemmCandidates gemm_candidates(const GemmShape& s, const GpuDevice& d, const GemmParams& p) {
   check(s);
-  // Positive and below 2^62: larger ones are their own ceilings.
+  constexpr double kWhole = 4503599627370496.0;  // 2^52: from here on every number is whole
+  // ceil(x) of x >= 0: adding 2^52 rounds to a whole number, less than one away.
   const auto up = [](double x) {
-    if (x > 4e18) return x;
-    const double whole = static_cast<double>(static_cast<std::int64_t>(x));
-    return whole < x ? whole + 1 : whole;
+    const double near = (x + kWhole) - kWhole, above = near + (near < x ? 1.0 : 0.0);
+    return x < kWhole ? above : x;
   };
   int splits = 1;
   while (splits < 5 && admissible(s.k, kSplits[static_cast<std::size_t>(splits)])) ++splits;
-  std::array<double, 5> steps{};
-  for (int j = 0; j < splits; ++j) steps[j] = up(s.k / (64.0 * kSplits[j])) + p.p;
-  std::array<double, kTileCount * 5> seconds;
+  double area[kTileCount], tiles[kTileCount], rate[kTileCount], seconds[5][kTileCount];
+  const double per_sm = d.peak_flops / d.sms;
   for (int i = 0; i < kTileCount; ++i) {
-    const double tiles = up(s.m / kTiles[i][0]) * up(s.n / kTiles[i][1]);
-    const double area = static_cast<double>(kTiles[i][0]) * kTiles[i][1], alpha = area / 16384.0;
-    const double rate = (d.peak_flops / d.sms) * p.e * alpha / (alpha + p.h);
-    for (int j = 0; j < splits; ++j) {
-      const double v = std::max(1.0, tiles * kSplits[j] * s.groups / d.sms);
-      const double waves = p.w * up(v) + (1 - p.w) * v;
-      seconds[i * 5 + j] = waves * 2.0 * area * 64.0 * steps[j] / rate;
-    }
+    const double a = kTiles[static_cast<std::size_t>(i)][0], b = kTiles[static_cast<std::size_t>(i)][1];
+    area[i] = a * b;
+    tiles[i] = up(s.m / a) * up(s.n / b);
+    const double alpha = area[i] / 16384.0;
+    rate[i] = per_sm * p.e * alpha / (alpha + p.h);
   }
   GemmCandidates c;
-  for (int i = 0; i < kTileCount; ++i) {
-    if (seconds[i * 5] < c.single) c.single = seconds[i * 5], c.single_at = i * 5;
-    for (int j = 1; j < splits; ++j)
-      if (seconds[i * 5 + j] < c.split) c.split = seconds[i * 5 + j], c.split_at = i * 5 + j;
-  }
-  // A candidate that is not the same but all but the same may come out equal after the norm, and then the first in order wins.
-  constexpr double kClose = 1 + 1e-9;
-  for (int i = 0; i < kTileCount; ++i)
-    for (int j = 0; j < splits; ++j) {
-      const double best = j == 0 ? c.single : c.split, at = seconds[i * 5 + j];
-      c.close = c.close || (at != best && at < best * kClose);
+  for (int j = 0; j < splits; ++j) {
+    const double split = kSplits[static_cast<std::size_t>(j)], steps = up(s.k / (64.0 * split)) + p.p;
+    for (int i = 0; i < kTileCount; ++i) {
+      const double v = std::max(1.0, tiles[i] * split * s.groups / d.sms);
+      const double waves = p.w * up(v) + (1 - p.w) * v;
+      seconds[j][i] = waves * 2.0 * area[i] * 64.0 * steps / rate[i];
     }
+    double& best = j == 0 ? c.single : c.split;
+    for (int i = 0; i < kTileCount; ++i) best = std::min(best, seconds[j][i]);
+  }
+  // The first in order of those that take as long; and whether one takes all but as long: it may come out equal after the norm, and then the first in order wins.
+  constexpr double kClose = 1 + 1e-9;
+  int close = 0;
+  for (int j = 0; j < splits; ++j) {
+    const double best = j == 0 ? c.single : c.split, limit = best * kClose;
+    for (int i = 0; i < kTileCount; ++i) close |= static_cast<int>(seconds[j][i] != best) & static_cast<int>(seconds[j][i] < limit);
+  }
+  c.close = close != 0;
+  const auto find = [&](double best, int first, int last) {
+    for (int i = 0; i < kTileCount; ++i)
+      for (int j = first; j < last; ++j)
+        if (seconds[j][i] == best) return i * 5 + j;
+    return 0;
+  };
+  c.single_at = find(c.single, 0, 1);
+  if (splits > 1) c.split_at = find(c.split, 1, splits);
   return c;
 }
 

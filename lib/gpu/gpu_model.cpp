@@ -48,7 +48,7 @@ Outside outside_of(const OpModel& model, const TableRow& row) {
   return worst;
 }
 
-const ConformalInterval* find_interval(const OpModel& model, const std::string& regime) {
+const ConformalInterval* find_interval(const OpModel& model, std::string_view regime) {
   for (const ConformalInterval& interval : model.intervals)
     if (interval.regime == regime) return &interval;
   return nullptr;
@@ -78,10 +78,10 @@ struct RowEstimate {
   PhysicsEstimate physics;
 };
 
-RowEstimate estimate_row(const OpModel& model, const GpuDevice& device, const TableRow& row) {
+RowEstimate estimate_row(const OpModel& model, const GpuDevice& device, const TableRow& row, const GemmCandidates* candidates = nullptr) {
   RowEstimate e;
   if (model.op == OpClass::kGemm) {
-    e.gemm = explain_gemm(row.gemm(), device, model.gemm);
+    e.gemm = candidates ? explain_gemm(*candidates, row.gemm(), device, model.gemm) : explain_gemm(row.gemm(), device, model.gemm);
     e.physics = {e.gemm.seconds, e.gemm.binding};
     return e;
   }
@@ -132,7 +132,7 @@ std::string regime_of(const char* binding, double seconds) {
 void interval_for(const OpModel& model, const char* binding, double seconds, double& low, double& high) {
   low = -0.7, high = 0.7;  // a model without held-out rows knows its physics to a factor of two at best
   double widen = 1;
-  const ConformalInterval* interval = find_interval(model, regime_of(binding, seconds));
+  const ConformalInterval* interval = model.intervals.empty() ? nullptr : find_interval(model, regime_of(binding, seconds));
   if (!interval) {
     interval = find_interval(model, binding);
     if (!interval) interval = find_interval(model, "all");
@@ -143,10 +143,10 @@ void interval_for(const OpModel& model, const char* binding, double seconds, dou
   high = std::max(high, 0.0) * widen;
 }
 
-GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* packed) {
+GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* packed, const GemmCandidates* candidates) {
   if (row.op != model.op) throw_internal("a row of another op was given to " + model.name);
   GpuPrediction p;
-  const RowEstimate estimate = estimate_row(model, device, row);
+  const RowEstimate estimate = estimate_row(model, device, row, candidates);
   p.physics_s = estimate.physics.seconds;
   p.binding = estimate.physics.binding;
   Outside outside = outside_of(model, row);

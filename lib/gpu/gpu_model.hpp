@@ -81,8 +81,8 @@ struct GpuPrediction {
   std::string status_text() const;
 };
 
-// `residual`: the packed form of model.residual, for callers that ask often.
-GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* residual = nullptr);
+// For callers that ask often: `residual` is the packed form of model.residual, `candidates` those of the row's product.
+GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const TableRow& row, const PackedTrees* residual = nullptr, const GemmCandidates* candidates = nullptr);
 
 // One prediction per row; time_us and kernel are not read. `sustained` prefers gemm_sustained where the model has it.
 // Throws an input Error for a row of another chip, or an op the model does not hold.

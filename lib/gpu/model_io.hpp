@@ -21,8 +21,8 @@ namespace fathom::gpu {
 inline constexpr int kModelSchema = 1;
 
 std::string write_model(const GpuModel& model);
-// `file` is named in errors.
-GpuModel parse_model(std::string_view text, const std::string& file);
+// `file` is named in errors. `sealed`: text that nobody can have changed since it was hashed (a built-in file, whose hash a test checks) is not hashed again.
+GpuModel parse_model(std::string_view text, const std::string& file, bool sealed = false);
 
 void save_model(const GpuModel& model, const std::string& file);  // throws an environment Error
 GpuModel read_model(const std::string& file);

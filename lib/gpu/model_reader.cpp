@@ -13,17 +13,23 @@
 namespace fathom::gpu {
 namespace {
 
+bool blank(char c) { return c == ' ' || c == '\t'; }
+
+// The next word, taken off the front of `text`; empty at the end. Model files hold some 100 000 of them and are read at every start.
+std::string_view next_word(std::string_view& text) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end && blank(*at)) ++at;
+  const char* const begin = at;
+  while (at != end && !blank(*at)) ++at;
+  text = {at, static_cast<std::size_t>(end - at)};
+  return {begin, static_cast<std::size_t>(at - begin)};
+}
+
 std::vector<std::string_view> words(std::string_view text) {
   std::vector<std::string_view> parts;
-  while (true) {
-    const auto begin = text.find_first_not_of(" \t");
-    if (begin == std::string_view::npos) return parts;
-    text.remove_prefix(begin);
-    const auto end = text.find_first_of(" \t");
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end);
-  }
+  for (std::string_view word = next_word(text); !word.empty(); word = next_word(text)) parts.push_back(word);
+  return parts;
 }
 
 std::string_view trim(std::string_view text) {
@@ -36,7 +42,7 @@ class Reader {
  public:
   Reader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
-  GpuModel read() {
+  GpuModel read(bool sealed) {
     std::string_view rest = text_;
     while (!rest.empty()) {
       const auto end = rest.find('\n');
@@ -60,7 +66,7 @@ class Reader {
     }
     finish_section();
     if (!seen_machine_) fail("the file has no [machine] section", {});
-    if (model_.hash != model_hash(text_))
+    if (!sealed && model_.hash != model_hash(text_))
       fail("the hash does not match the content: " + model_.hash + " recorded, " + model_hash(text_) + " found", "hash",
            "the file was changed after it was fitted; fit it again");
     return std::move(model_);
@@ -282,13 +288,12 @@ class Reader {
   }
 
   void read_tree() {
-    const auto tokens = words(value_);
+    std::string_view rest = value_;
     BoostedTrees& trees = op().residual;
-    std::size_t next = 0;
     // Preorder with an explicit depth guard: a file is not trusted to be shallow.
     auto read = [&](auto&& self, int depth) -> int {
-      if (next >= tokens.size() || depth > 64) fail("the tree ends before its leaves", key_);
-      const auto token = tokens[next++];
+      const std::string_view token = next_word(rest);
+      if (token.empty() || depth > 64) fail("the tree ends before its leaves", key_);
       const int at = static_cast<int>(trees.nodes.size());
       trees.nodes.emplace_back();
       const auto colon = token.find(':');
@@ -303,7 +308,7 @@ class Reader {
       return at;
     };
     trees.roots.push_back(read(read, 0));
-    if (next != tokens.size()) fail("the tree has nodes after its last leaf", key_);
+    if (!next_word(rest).empty()) fail("the tree has nodes after its last leaf", key_);
   }
 
   std::string_view text_;
@@ -320,6 +325,6 @@ class Reader {
 
 }  // namespace
 
-GpuModel parse_model(std::string_view text, const std::string& file) { return Reader(text, file).read(); }
+GpuModel parse_model(std::string_view text, const std::string& file, bool sealed) { return Reader(text, file).read(sealed); }
 
 }  // namespace fathom::gpu

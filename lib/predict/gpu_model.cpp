@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <map>
 
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/predict/gpu_classes.hpp"
@@ -24,39 +26,49 @@ double norm_q(double a, double b, double q) {
 // Fits hold bf16; f16 runs through the same units at the same size.
 bool fitted_type(DType type) { return type == DType::kBF16 || type == DType::kF16; }
 
-// What is known of one shape whatever surrounds it: how a table's row of it is corrected, and (products) the tiles that can win.
+// What is known of one shape whatever surrounds it: how a table's row of it is corrected.
 struct KnownShape {
-  std::array<std::int64_t, 5> key{};      // as in the tables; 0: nothing yet
   double correction = 1, low = 1, high = 1;
   bool out_of_range = false, extrapolated = false;
 };
-struct KnownTiles {
-  std::array<double, 4> key{};            // m, n, k, groups
-  gpu::GemmCandidates candidates;
+
+// Shapes met in summaries. One fits a line of cache; products also keep the tiles that can win.
+struct alignas(64) MetProduct {
+  double m = 0;                           // 0: nothing yet
+  std::uint32_t n = 0, k = 0, groups = 0;
+  std::uint8_t single_at = 0, split_at = 0;
+  bool close = false;
+  enum : std::uint8_t { kOutOfRange = 1, kExtrapolated = 2 };
+  std::uint8_t flags = 0;
+  double single = 0, split = 0;
+  double correction = 1, low = 1, high = 1;
+};
+static_assert(sizeof(MetProduct) == 64);
+struct MetAttention {
+  std::array<std::int64_t, 5> key{};      // as in the tables; 0: nothing yet
+  KnownShape shape;
 };
 
 // A cache of fixed size: what falls on a taken place replaces it.
-template <class Entry>
+template <class Entry, std::size_t kPlaces>
 class ShapeCache {
  public:
-  template <class Key>
-  Entry& at(const Key& key) {
+  Entry& at(std::initializer_list<std::uint64_t> key) {
     if (entries_.empty()) entries_.resize(kPlaces);
     std::uint64_t hash = 0;
-    for (const auto& part : key) {
-      std::uint64_t bits = 0;
-      static_assert(sizeof part == sizeof bits);
-      std::memcpy(&bits, &part, sizeof bits);
-      hash = (hash ^ bits) * 0x9E3779B97F4A7C15u;
-      hash ^= hash >> 32;
-    }
+    for (const std::uint64_t part : key) hash = (hash ^ part) * 0x9E3779B97F4A7C15u, hash ^= hash >> 32;
     return entries_[hash % kPlaces];
   }
 
  private:
-  static constexpr std::size_t kPlaces = std::size_t{1} << 15;
   std::vector<Entry> entries_;
 };
+
+std::uint64_t bits_of(double value) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 
 class GpuOpModel : public OpModel {
  public:
@@ -90,6 +102,11 @@ class GpuOpModel : public OpModel {
     if (const auto* op = std::get_if<Attention>(&spec)) return attention(*op, executed);
     if (const auto* op = std::get_if<AttentionBackward>(&spec)) return attention_backward(*op, executed, work);
     return vector(spec, work, residency);
+  }
+
+  void expect(const OpSpec& spec) const override {
+    if (!context_.summary) return;
+    if (const auto* op = std::get_if<Gemm>(&spec)) __builtin_prefetch(&place_of(gemm_shape(*op, declared(spec))));
   }
 
   StepOverhead overhead(const Workload& w, const PerOp<OpPrediction>& ops) const override {
@@ -143,12 +160,11 @@ class GpuOpModel : public OpModel {
 
   Binding memory_binding(double dram_bytes, double all) const { return last_ > 0 && dram_bytes < 0.5 * all ? c_.level_binding(last_ - 1) : c_.level_binding(last_); }
 
-  Prediction gemm(const Gemm& op, const Executed& executed, const Residency& residency) const {
-    const double groups = op.experts > 1 ? static_cast<double>(std::max<std::int64_t>(1, executed.experts)) : 1.0;
-    const double rows = static_cast<double>(executed.rows) / groups;
-    const double in = static_cast<double>(op.in), out = static_cast<double>(op.out);
+  static gpu::GemmShape gemm_shape(const Gemm& op, const Executed& executed) {
     gpu::GemmShape s;
-    s.groups = groups;
+    s.groups = op.experts > 1 ? static_cast<double>(std::max<std::int64_t>(1, executed.experts)) : 1.0;
+    const double rows = static_cast<double>(executed.rows) / s.groups;
+    const double in = static_cast<double>(op.in), out = static_cast<double>(op.out);
     s.input_bytes = static_cast<double>(dtype_bytes(op.role == GemmRole::kForward ? op.weight : op.act));
     s.output_bytes = static_cast<double>(dtype_bytes(op.result)) * (op.accumulate ? 2.0 : 1.0);
     switch (op.role) {
@@ -156,6 +172,11 @@ class GpuOpModel : public OpModel {
       case GemmRole::kInputGradient: s.m = rows, s.n = in, s.k = out; break;
       case GemmRole::kWeightGradient: s.m = in, s.n = out, s.k = rows; break;
     }
+    return s;
+  }
+
+  Prediction gemm(const Gemm& op, const Executed& executed, const Residency& residency) const {
+    const gpu::GemmShape s = gemm_shape(op, executed);
     // Operands as the form names them: a weight gradient has two streamed operands and no weights.
     const bool weights = op.role != GemmRole::kWeightGradient;
     const double in_bytes = s.m * s.k * s.input_bytes, out_bytes = s.m * s.n * s.output_bytes;
@@ -164,23 +185,25 @@ class GpuOpModel : public OpModel {
     reuse.weights = distance(dram_share(weights ? residency.weights : residency.reads));
     reuse.activations = distance(others);
 
-    gpu::GpuDevice device = fit_.device;
     double correction = 1, low = 1, high = 1;
     Prediction p;
     p.provenance = Provenance::kFitted;
+    gpu::GemmEstimate e;
     if (fitted_type(op.act)) {
-      const KnownShape known = shape(*gemm_, {s.m, s.n, s.k, 0, 0}, p);
+      KnownShape known;
+      e = product(s, reuse, known, p);
       correction = known.correction, low = known.low, high = known.high;
     } else {
+      gpu::GpuDevice device = fit_.device;
       device.peak_flops = c_.peak(op.act, false).value;
       unfitted(p, low, high, *gemm_, [&] { return fmt::format("no {} products were fitted", dtype_name(op.act)); });
+      e = gpu::explain_gemm(s, device, gemm_->gemm, reuse);
     }
     if (op.experts > 1) {
       p.out_of_range = true;
       p.provenance = Provenance::kExtrapolated;
       if (!context_.summary) p.note = "no grouped products were fitted";
     }
-    const gpu::GemmEstimate e = estimate(s, device, reuse);
     p.seconds = e.seconds * correction;
     p.lo = p.seconds * low;
     p.hi = p.seconds * high;
@@ -198,34 +221,74 @@ class GpuOpModel : public OpModel {
     for (size_t i = 0; i < key.size(); ++i) row.key[i] = std::max<std::int64_t>(1, std::llround(key[i]));
     return row;
   }
-  // A table's row of this shape, and what it says of the prediction's range.
-  KnownShape shape(const gpu::OpModel& model, const std::array<double, 5>& sizes, Prediction& p) const {
-    const gpu::TableRow row = table_row(model.op, sizes);
-    const auto ask = [&](const gpu::PackedTrees* trees) {
-      const gpu::GpuPrediction table = gpu::predict_op(model, fit_.device, row, trees);
-      KnownShape known{row.key, table.predicted_s / table.physics_s, table.low_s / table.predicted_s, table.high_s / table.predicted_s,
-                       table.status == gpu::RangeStatus::kOutOfRange, table.octaves > 0};
-      if (known.out_of_range && !context_.summary) p.note = table.status_text();
-      return known;
+  // A table's row of this shape, and what it says of the prediction's range. `candidates` may be null.
+  KnownShape asked(const gpu::OpModel& model, const gpu::TableRow& row, const gpu::GemmCandidates* candidates, Prediction& p) const {
+    const auto ask = [&](const gpu::PackedTrees* trees, std::string* note) -> KnownShape {
+      const gpu::GpuPrediction table = gpu::predict_op(model, fit_.device, row, trees, candidates);
+      if (note && table.status == gpu::RangeStatus::kOutOfRange) *note = table.status_text();
+      return {table.predicted_s / table.physics_s, table.low_s / table.predicted_s, table.high_s / table.predicted_s, table.status == gpu::RangeStatus::kOutOfRange, table.octaves > 0};
     };
-    KnownShape known;
-    if (context_.summary) {
-      KnownShape& place = shapes_[static_cast<std::size_t>(model.op)].at(row.key);
-      if (place.key != row.key) place = ask(&packed_[static_cast<std::size_t>(model.op)]);
-      known = place;
-    } else {
-      known = ask(nullptr);
-    }
+    if (context_.summary) return ask(&packed_[static_cast<std::size_t>(model.op)], nullptr);
+    // A step asks for few shapes, some of them many times.
+    const auto [place, fresh] = once_.try_emplace(std::pair(model.op, row.key));
+    if (fresh) place->second.first = ask(nullptr, &place->second.second);
+    if (!place->second.second.empty()) p.note = place->second.second;
+    return place->second.first;
+  }
+  static void mark(const KnownShape& known, Prediction& p) {
     p.out_of_range = known.out_of_range;
     if (known.extrapolated) p.provenance = Provenance::kExtrapolated;
+  }
+
+  KnownShape attention_shape(const gpu::OpModel& model, const gpu::AttentionShape& s, Prediction& p) const {
+    const gpu::TableRow row = table_row(model.op, {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim});
+    KnownShape known;
+    if (context_.summary) {
+      const auto part = [&](int i) { return static_cast<std::uint64_t>(row.key[static_cast<std::size_t>(i)]); };
+      MetAttention& met = attentions_[model.op == gpu::OpClass::kDecode].at({part(0), part(1), part(2), part(3), part(4)});
+      if (met.key != row.key) met = {row.key, asked(model, row, nullptr, p)};
+      known = met.shape;
+    } else {
+      known = asked(model, row, nullptr, p);
+    }
+    mark(known, p);
     return known;
   }
-  gpu::GemmEstimate estimate(const gpu::GemmShape& s, const gpu::GpuDevice& device, gpu::Reuse reuse) const {
-    if (!context_.summary || device.peak_flops != fit_.device.peak_flops) return gpu::explain_gemm(s, device, gemm_->gemm, reuse);
-    const std::array<double, 4> key = {s.m, s.n, s.k, s.groups};
-    KnownTiles& place = tiles_.at(key);
-    if (place.key != key) place = {key, gpu::gemm_candidates(s, device, gemm_->gemm)};
-    return gpu::explain_gemm(place.candidates, s, device, gemm_->gemm, reuse);
+
+  static bool fits(const gpu::GemmShape& s) {
+    constexpr double kMost = 4294967295.0;
+    return s.n <= kMost && s.k <= kMost && s.groups <= kMost;
+  }
+  MetProduct& place_of(const gpu::GemmShape& s) const {
+    return products_.at({bits_of(s.m), static_cast<std::uint64_t>(s.n) << 32 | static_cast<std::uint64_t>(s.k), static_cast<std::uint64_t>(s.groups)});
+  }
+
+  // A product in bf16 or f16, and how the table corrects it.
+  gpu::GemmEstimate product(const gpu::GemmShape& s, gpu::Reuse reuse, KnownShape& known, Prediction& p) const {
+    const auto correct = [&](const gpu::GemmCandidates& c) {
+      const gpu::TableRow row = table_row(gemm_->op, {s.m, s.n, s.k, 0, 0});
+      const bool same = s.groups == 1 && static_cast<double>(row.key[0]) == s.m;  // else the row is another product
+      return asked(*gemm_, row, same ? &c : nullptr, p);
+    };
+    gpu::GemmCandidates c;
+    if (context_.summary && fits(s)) {
+      const auto n = static_cast<std::uint32_t>(s.n), k = static_cast<std::uint32_t>(s.k), groups = static_cast<std::uint32_t>(s.groups);
+      MetProduct& met = place_of(s);
+      if (met.m != s.m || met.n != n || met.k != k || met.groups != groups) {
+        c = gpu::gemm_candidates(s, fit_.device, gemm_->gemm);
+        known = correct(c);
+        met = {s.m, n, k, groups, static_cast<std::uint8_t>(c.single_at), static_cast<std::uint8_t>(c.split_at), c.close,
+               static_cast<std::uint8_t>(known.out_of_range * MetProduct::kOutOfRange + known.extrapolated * MetProduct::kExtrapolated), c.single, c.split, known.correction, known.low, known.high};
+      } else {
+        c = {met.single, met.split, met.single_at, met.split_at, met.close};
+        known = {met.correction, met.low, met.high, (met.flags & MetProduct::kOutOfRange) != 0, (met.flags & MetProduct::kExtrapolated) != 0};
+      }
+    } else {
+      c = gpu::gemm_candidates(s, fit_.device, gemm_->gemm);
+      known = correct(c);
+    }
+    mark(known, p);
+    return gpu::explain_gemm(c, s, fit_.device, gemm_->gemm, reuse);
   }
   template <class Why>
   void unfitted(Prediction& p, double& low, double& high, const gpu::OpModel& model, const Why& why) const {
@@ -255,7 +318,7 @@ class GpuOpModel : public OpModel {
     p.provenance = Provenance::kFitted;
     double correction = 1, low = 1, high = 1;
     if (fitted_type(op.act) && fitted_type(op.kv)) {
-      const KnownShape known = shape(*model, {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim}, p);
+      const KnownShape known = attention_shape(*model, s, p);
       correction = known.correction, low = known.low, high = known.high;
     } else {
       device.peak_flops = c_.peak(op.act, false).value;
@@ -365,10 +428,12 @@ class GpuOpModel : public OpModel {
   const gpu::OpModel* decode_ = nullptr;
   double node_ = 0, dram_ = 0, cache_bytes_ = 0, cache_rate_ = 0;
   int last_ = 0;
-  // Summaries: by gpu::OpClass, and the tiles of products.
+  // Summaries: trees by gpu::OpClass, and the shapes met.
   std::array<gpu::PackedTrees, 3> packed_;
-  mutable std::array<ShapeCache<KnownShape>, 3> shapes_;
-  mutable ShapeCache<KnownTiles> tiles_;
+  mutable ShapeCache<MetProduct, std::size_t{1} << 15> products_;
+  mutable std::array<ShapeCache<MetAttention, std::size_t{1} << 13>, 2> attentions_;  // prefill, decode
+  // One step: corrections and notes of the rows asked for.
+  mutable std::map<std::pair<gpu::OpClass, std::array<std::int64_t, 5>>, std::pair<KnownShape, std::string>> once_;
 };
 
 }  // namespace

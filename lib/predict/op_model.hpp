@@ -27,6 +27,8 @@ class OpModel {
   virtual ~OpModel() = default;
   // One call of the op at this executed size. `work` is work_of(spec, executed). No rows: no time.
   virtual Prediction predict(const OpSpec& spec, const Executed& executed, const OpWork& work, const Residency& residency) const = 0;
+  // The op at its declared size will be asked for soon: what is remembered of it can be fetched meanwhile.
+  virtual void expect(const OpSpec&) const {}
   // Does it look at residency at all (light does not)?
   virtual bool needs_residency() const { return true; }
   // Launching, as far as it is not in the ops: `ops` holds the expected time of each.

@@ -94,28 +94,30 @@ struct Bench {
 };
 
 void works_of(const Workload& w, std::vector<OpWork>& works) {
-  works.clear();
-  for (const Op& op : w.ops()) works.push_back(work_of(op.spec, declared(op.spec)));
+  works.resize(w.ops().size());
+  for (size_t i = 0; i < works.size(); ++i) works[i] = work_of(w.ops()[i].spec, declared(w.ops()[i].spec));
 }
 
 class Assembly {
  public:
   // `works`: of every op at its declared size.
-  Assembly(const Workload& w, const Bench& bench, const OpModel& model, const std::vector<OpWork>& works, const PerOp<Residency>& residency, bool quantiles)
-      : w_(w), ceilings_(bench.ceilings), model_(model), works_(works), residency_(residency), quantiles_(quantiles) {
+  // `result`: what is there is overwritten, its memory used again.
+  Assembly(const Workload& w, const Bench& bench, const OpModel& model, const std::vector<OpWork>& works, const PerOp<Residency>& residency, bool quantiles, StepPrediction& result)
+      : w_(w), ceilings_(bench.ceilings), model_(model), works_(works), residency_(residency), quantiles_(quantiles), result_(result) {
     result_.predictor = bench.options.predictor;
     result_.workload = w.fingerprint();
     result_.machine = ceilings_.machine().name;
     result_.machine_hash = bench.hash;
     result_.threads = ceilings_.threads();
-    result_.ops = PerOp<OpPrediction>(w);
+    if (!result_.ops.belongs_to(w) || result_.ops.size() != w.ops().size()) result_.ops = PerOp<OpPrediction>(w);
+    result_.overhead = 0;
+    result_.out_of_range = 0;
     result_.provenance = Provenance::kProbed;
   }
 
-  StepPrediction run() {
+  void run() {
     for (size_t b = 0; b < w_.blocks().size(); ++b) block(w_.blocks()[b]);
     totals();
-    return std::move(result_);
   }
 
  private:
@@ -126,6 +128,7 @@ class Assembly {
 
   void block(const Block& block) {
     std::map<Draw, std::vector<int>> drawn;
+    for (int i = block.first_op; i < block.first_op + block.op_count; ++i) model_.expect(w_.ops()[static_cast<size_t>(i)].spec);
     for (int i = block.first_op; i < block.first_op + block.op_count; ++i) {
       const Rows rows = rows_of(w_.ops()[static_cast<size_t>(i)].spec);
       if (rows.routed() && rows.count > 0 && !std::holds_alternative<Select>(w_.ops()[static_cast<size_t>(i)].spec)) {
@@ -173,9 +176,12 @@ class Assembly {
     return mean;
   }
 
-  void store(int op, const Prediction& p) {
+  void store(int op, Prediction p) {
     const double uses = static_cast<double>(w_.uses(op));
-    result_.ops[op] = {p, p.seconds * uses, p.lo * uses, p.hi * uses, w_.uses(op)};
+    OpPrediction& stored = result_.ops[op];
+    stored.total = p.seconds * uses, stored.total_lo = p.lo * uses, stored.total_hi = p.hi * uses;
+    stored.uses = w_.uses(op);
+    stored.each = std::move(p);
   }
 
   void totals() {
@@ -245,7 +251,7 @@ class Assembly {
   const std::vector<OpWork>& works_;
   const PerOp<Residency>& residency_;
   const bool quantiles_;
-  StepPrediction result_;
+  StepPrediction& result_;
   std::vector<RandomTerm> terms_;
 };
 
@@ -281,7 +287,9 @@ StepPrediction predict(const Workload& workload, const Machine& machine, const P
   }
   std::vector<OpWork> works;
   works_of(workload, works);
-  return Assembly(workload, bench, *model, works, where, true).run();
+  StepPrediction result;
+  Assembly(workload, bench, *model, works, where, true, result).run();
+  return result;
 }
 
 struct StepPredictor::State {
@@ -303,7 +311,7 @@ struct StepPredictor::State {
       // A structure that is met once or twice is walked: sums pay when many lists share them.
       if (!known.program && ++known.met >= kPatience && ReuseProgram::worth_while(w)) known.program = std::make_unique<ReuseProgram>(w, touched, between > 0, structure);
       if (known.program) {
-        where = PerOp<Residency>(w);
+        if (!where.belongs_to(w) || where.size() != w.ops().size()) where = PerOp<Residency>(w);
         known.program->evaluate(w, works, touched, machine, bench.ceilings.threads(), between, where);
         return;
       }
@@ -352,7 +360,7 @@ const StepPrediction& StepPredictor::predict(const Workload& workload) {
     s.find_operands(workload);
   else
     s.where = PerOp<Residency>(workload);
-  s.result = Assembly(workload, s.bench, model, s.works, s.where, s.quantiles).run();
+  Assembly(workload, s.bench, model, s.works, s.where, s.quantiles, s.result).run();
   return s.result;
 }
 

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <list>
 #include <map>
-#include <unordered_map>
+#include <utility>
 
 namespace fathom {
 namespace {
 
 constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
+
+using Pair = double __attribute__((vector_size(16)));  // two distances at a time, in the registers that every x86-64 and Arm has
 
 double touched_bytes(const Tensor& tensor, double limit) {
   constexpr std::int64_t kSmall = std::int64_t{1} << 30;  // whose product with the size of an element fits 64 bits
@@ -103,29 +104,26 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
     mass[s] = found->second;
   }
 
-  // The second round: what was touched since, from a list of segments by last touch.
+  // The second round: what was touched since, from a list of segments by last touch (linked by number).
   using Vector = std::vector<std::pair<std::int32_t, std::int32_t>>;  // (mass, times), ascending, no zeros
   std::vector<std::vector<Vector>> distances(sites_.size());
-  std::list<size_t> recent;
-  std::vector<std::list<size_t>::iterator> where(touched_by.size(), recent.end());
+  const size_t none = touched_by.size();
+  std::vector<size_t> next(none + 1, none), previous(none + 1, none);  // at `none`: the ends
+  std::vector<bool> listed(none, false);
   std::vector<std::int32_t> times(masses_.size(), 0);
   for (int r = 0; r < 2; ++r)
     for (const Touch& touch : round) {
-      auto& at = where[touch.segment];
+      const size_t at = touch.segment;
       if (r == 1 && touch.site >= 0) {
-        std::vector<std::int32_t> seen;
-        for (auto s = recent.begin(); s != at; ++s)
-          if (times[static_cast<size_t>(mass[*s])]++ == 0) seen.push_back(mass[*s]);
-        std::sort(seen.begin(), seen.end());
+        for (size_t s = next[none]; s != at; s = next[s]) ++times[static_cast<size_t>(mass[s])];
         Vector& sum = distances[static_cast<size_t>(touch.site)].emplace_back();
-        for (const std::int32_t m : seen) {
-          sum.push_back({m, times[static_cast<size_t>(m)]});
-          times[static_cast<size_t>(m)] = 0;
-        }
+        for (size_t m = 0; m < times.size(); ++m)
+          if (times[m] > 0) sum.push_back({static_cast<std::int32_t>(m), std::exchange(times[m], 0)});
       }
-      if (at != recent.end()) recent.erase(at);
-      recent.push_front(touch.segment);
-      at = recent.begin();
+      if (listed[at]) next[previous[at]] = next[at], previous[next[at]] = previous[at];
+      listed[at] = true;
+      next[at] = next[none], previous[at] = none;
+      previous[next[none]] = at, next[none] = at;
     }
 
   const auto difference = [](const Vector& a, const Vector& b) {
@@ -140,6 +138,16 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
     }
     return result;
   };
+  const auto difference_size = [](const Vector& a, const Vector& b) {
+    size_t size = 0, i = 0, j = 0;
+    while (i < a.size() && j < b.size()) {
+      if (a[i].first == b[j].first)
+        size += a[i++].second != b[j++].second;
+      else
+        ++size, ++(a[i].first < b[j].first ? i : j);
+    }
+    return size + (a.size() - i) + (b.size() - j);
+  };
   constexpr size_t kNeighbours = 24;  // earlier sums that are tried as a beginning
   std::map<Vector, std::int32_t> known;
   std::vector<const Vector*> stored;
@@ -147,11 +155,12 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
     const auto [found, fresh] = known.try_emplace(sum, static_cast<std::int32_t>(stored.size()));
     if (!fresh) return found->second;
     Sum best;
-    Vector rest = sum;
+    size_t least = sum.size();
     for (size_t n = stored.size(); n-- > 0 && n + kNeighbours >= stored.size();) {
-      Vector other = difference(sum, *stored[n]);
-      if (other.size() + 1 < rest.size()) rest = std::move(other), best.from = static_cast<std::int32_t>(n);
+      const size_t size = difference_size(sum, *stored[n]);
+      if (size + 1 < least) least = size, best.from = static_cast<std::int32_t>(n);
     }
+    const Vector rest = best.from < 0 ? sum : difference(sum, *stored[static_cast<size_t>(best.from)]);
     best.first = static_cast<std::int32_t>(terms_.size());
     for (const auto& [m, by] : rest) terms_.push_back({m, by});
     best.last = static_cast<std::int32_t>(terms_.size());
@@ -186,29 +195,34 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
     for (const std::int32_t site : masses_[m])
       mass_[m] = std::max(mass_[m], site == kBetween ? bytes_between_ops : touched[static_cast<size_t>(sites_[static_cast<size_t>(site)].operand)]);
 
+  // Caches: levels with a capacity, before the last one, which serves the rest.
   const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
-  std::array<double, kMaxLevels> capacity{};  // 0: a level without one serves nothing
+  std::array<double, kMaxLevels> inverse{};
+  std::array<size_t, kMaxLevels> level_of{};
+  size_t caches = 0;
   for (int l = 0; l + 1 < count; ++l) {
     const MemoryLevel& level = machine.levels[static_cast<size_t>(l)];
     const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
-    if (level.capacity) capacity[static_cast<size_t>(l)] = level.capacity->value * (level.shared ? 1.0 : cores);
+    const double capacity = level.capacity ? level.capacity->value * (level.shared ? 1.0 : cores) : 0;
+    if (!(capacity > 0)) continue;  // a level without one serves nothing
+    inverse[caches] = 1 / capacity;
+    level_of[caches++] = static_cast<size_t>(l);
   }
+  const size_t last = count > 0 ? static_cast<size_t>(count - 1) : 0;
   LevelShares outermost{};
-  if (!machine.levels.empty()) outermost[std::min<size_t>(kMaxLevels, machine.levels.size()) - 1] = 1;
+  if (count > 0) outermost[last] = 1;
 
   value_.resize(sums_.size());
   for (size_t n = 0; n < sums_.size(); ++n) {
     const Sum& sum = sums_[n];
-    double total = sum.from >= 0 ? value_[static_cast<size_t>(sum.from)] : 0;
-    for (std::int32_t t = sum.first; t < sum.last; ++t) {
-      const Term term = terms_[static_cast<size_t>(t)];
-      total += static_cast<double>(term.times) * mass_[static_cast<size_t>(term.mass)];
-    }
-    value_[n] = total;
+    double total = sum.from >= 0 ? value_[static_cast<size_t>(sum.from)] : 0, others = 0;
+    std::int32_t t = sum.first;
+    const auto bytes = [&](std::int32_t term) { return static_cast<double>(terms_[static_cast<size_t>(term)].times) * mass_[static_cast<size_t>(terms_[static_cast<size_t>(term)].mass)]; };
+    for (; t + 1 < sum.last; t += 2) total += bytes(t), others += bytes(t + 1);
+    if (t < sum.last) total += bytes(t);
+    value_[n] = total + others;
   }
 
-  constexpr double kFar = 1e5;  // times the capacity: a share of 1e-20 is hit, or missed at the inverse
-  std::array<double, 256> missed, hits;
   for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
     Residency& r = result[static_cast<int>(i)];
     r = {};
@@ -222,52 +236,41 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
         const Run& run = runs_[static_cast<size_t>(n)];
         const double first = value_[static_cast<size_t>(run.base)] + bytes, step = run.step < 0 ? 0.0 : value_[static_cast<size_t>(run.step)];
         sum += bytes * static_cast<double>(run.uses);
-        // Uses at one distance count as one; others in pieces that fit the buffer.
-        const bool same = step == 0;
-        const int all = same ? 1 : run.uses;
-        const double times = bytes * (same ? static_cast<double>(run.uses) : 1.0);
-        for (int done = 0; done < all; done += static_cast<int>(missed.size())) {
-          const int uses = std::min(all - done, static_cast<int>(missed.size()));
-          const double from = first + static_cast<double>(done) * step, last = from + static_cast<double>(uses - 1) * step;
-          double rest = uses;
-          bool whole = true;  // nothing was served yet: `missed` holds nothing
-          for (int l = 0; l + 1 < count; ++l) {
-            const double c = capacity[static_cast<size_t>(l)];
-            if (!(c > 0) || std::min(from, last) > kFar * c) continue;
-            if (std::max(from, last) * kFar < c) {
-              into[static_cast<size_t>(l)] += times * rest;
-              rest = 0;
-              break;
-            }
-            const double scale = 1 / c;
-            for (int k = 0; k < uses; ++k) {
-              const double ratio = (from + static_cast<double>(k) * step) * scale, square = ratio * ratio;
-              hits[static_cast<size_t>(k)] = 1 / (1 + square * square);
-            }
-            if (whole) std::fill_n(missed.begin(), uses, 1.0);
-            whole = false;
-            double served[2] = {}, left[2] = {};
-            for (int k = 0; k < uses; ++k) {
-              const double hit = hits[static_cast<size_t>(k)], here = missed[static_cast<size_t>(k)], after = here * (1 - hit);
-              missed[static_cast<size_t>(k)] = after;
-              served[k & 1] += here * hit;
-              left[k & 1] += after;
-            }
-            into[static_cast<size_t>(l)] += times * (served[0] + served[1]);
-            rest = left[0] + left[1];
+        if (step == 0) {  // all uses at one distance
+          double rest = bytes * static_cast<double>(run.uses);
+          for (size_t c = 0; c < caches; ++c) {
+            const double ratio = first * inverse[c], square = ratio * ratio, hit = 1 / (1 + square * square);
+            into[level_of[c]] += rest * hit;
+            rest *= 1 - hit;
           }
-          if (count > 0) into[static_cast<size_t>(count - 1)] += times * rest;
+          into[last] += rest;
+          continue;
         }
+        std::array<Pair, kMaxLevels> served{};
+        Pair left{};
+        for (std::int32_t k = 0; k < run.uses; k += 2) {
+          const Pair at = {first + static_cast<double>(k) * step, first + static_cast<double>(k + 1) * step};
+          Pair rest = {1.0, k + 1 < run.uses ? 1.0 : 0.0};
+          for (size_t c = 0; c < caches; ++c) {
+            const Pair ratio = at * inverse[c], square = ratio * ratio, hit = 1.0 / (1.0 + square * square);
+            served[c] += rest * hit;
+            rest *= 1.0 - hit;
+          }
+          left += rest;
+        }
+        for (size_t c = 0; c < caches; ++c) into[level_of[c]] += bytes * (served[c][0] + served[c][1]);
+        into[last] += bytes * (left[0] + left[1]);
       }
     }
     const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
     r.weight_bytes = std::min(weights / uses, works[i].read);
     const auto normalise = [&](LevelShares& shares, double total) {
-      if (total > 0) {
-        for (double& share : shares) share *= 1 / total;
-      } else {
+      if (!(total > 0)) {
         shares = outermost;
+        return;
       }
+      const double by = 1 / total;
+      for (int l = 0; l < count; ++l) shares[static_cast<size_t>(l)] *= by;
     };
     normalise(r.weights, weights);
     normalise(r.reads, reads);

@@ -1,5 +1,7 @@
 #include "models/count/rules.hpp"
 
+#include <algorithm>
+
 #include "models/params.hpp"
 
 namespace fathom::rules {
@@ -17,6 +19,18 @@ void full_square(Ledger& ledger, const Forms& forms) {
 void half_square(Ledger& ledger, const Forms& forms) {
   ignore_windows(ledger, forms);
   core_over(ledger, forms, [&](const BlockConfig&) { return forms.length / Rational(2); }, "mask: S/2 keys per query instead of the causal (S+1)/2");
+}
+
+Rational window_of(const BlockConfig& block, const Forms& forms) {
+  return block.attention && block.attention->window > 0 ? std::min(Rational(block.attention->window), forms.length) : forms.length;
+}
+
+void whole_window(Ledger& ledger, const Forms& forms) {
+  core_over(ledger, forms, [&](const BlockConfig& b) { return window_of(b, forms); }, "mask: min(W, S) keys per query instead of the exact causal count");
+}
+
+void half_window(Ledger& ledger, const Forms& forms) {
+  core_over(ledger, forms, [&](const BlockConfig& b) { return window_of(b, forms) / Rational(2); }, "mask: min(S, W)/2 keys per query instead of the exact causal count");
 }
 
 namespace {

@@ -24,6 +24,9 @@ void core_over(Ledger& ledger, const Forms& forms, F&& keys, std::string_view re
 void ignore_windows(Ledger& ledger, const Forms& forms);
 void full_square(Ledger& ledger, const Forms& forms);   // S keys per query, windows ignored
 void half_square(Ledger& ledger, const Forms& forms);   // S/2 keys per query, windows ignored
+void whole_window(Ledger& ledger, const Forms& forms);  // min(W, S) keys per query
+void half_window(Ledger& ledger, const Forms& forms);   // min(W, S)/2 keys per query
+Rational window_of(const BlockConfig& block, const Forms& forms);  // min(W, S), S without a window
 // What no tool's formula has: adapters, prediction modules, expert capacity and no-op experts.
 void plain_model(Ledger& ledger, const Forms& forms);
 void no_router(Ledger& ledger);
@@ -40,8 +43,8 @@ std::string one_kind(const Forms& forms);  // no latents, and all layers alike
 
 // ---- presets ----
 Rule rule_of(std::string_view name);
-Rule paper_rule(std::string_view name);    // full, palm, kaplan, chinchilla, chinchilla-a4, nanogpt, mod-a, mod-b, mod-c, 6nd
-Rule trainer_rule(std::string_view name);  // maxtext, megatron, megatron-bridge, nemo, torchtitan, olmo-core, verl, gpt-neox, trl, levanter
+Rule paper_rule(std::string_view name);    // full, palm, torchtitan, kaplan, chinchilla, chinchilla-a4, nanogpt, mod-a, mod-b, mod-c, 6nd
+Rule trainer_rule(std::string_view name);  // maxtext, megatron, megatron-bridge, nemo, olmo-core, verl, gpt-neox, trl, levanter
 Rule tool_rule(std::string_view name);     // litgpt, vllm, llm-analysis, cookbook, fvcore
 
 // cookbook with its factor F: 1 inference, 3 training; applied to a ledger that starts at exact.

@@ -5,9 +5,12 @@
 namespace fathom::rules {
 namespace {
 
-// 2 (N_act - N_pos) + 4 L n q S; q = (d_qk + d_v) / 2. `untied_table`: whether N includes an untied input table.
-void by_active_parameters(Ledger& ledger, const Forms& forms, bool untied_table) {
-  full_square(ledger, forms);
+// 2 (N_act - N_pos) + 4 L n q S; q = (d_qk + d_v) / 2. `untied_table`: whether N includes an untied input table. `windows`: min(W, S) keys in place of S.
+void by_active_parameters(Ledger& ledger, const Forms& forms, bool untied_table, bool windows = false) {
+  if (windows)
+    whole_window(ledger, forms);
+  else
+    full_square(ledger, forms);
   all_vectors(ledger, forms);
   if (untied_table && !forms.network.tied) input_table(ledger, forms);
   Rational params = Rational::of(count_parameters(forms.network).active.value());
@@ -23,6 +26,7 @@ void full(Ledger& ledger, const Forms& forms) {
 
 void palm(Ledger& ledger, const Forms& forms) { by_active_parameters(ledger, forms, true); }
 void torchtitan(Ledger& ledger, const Forms& forms) { by_active_parameters(ledger, forms, false); }
+void torchtitan_4300(Ledger& ledger, const Forms& forms) { by_active_parameters(ledger, forms, false, true); }
 
 void kaplan(Ledger& ledger, const Forms& forms) {
   half_square(ledger, forms);
@@ -98,6 +102,7 @@ Rule paper_rule(std::string_view name) {
   if (name == "full") return {nullptr, full};
   if (name == "palm") return {nullptr, palm};
   if (name == "torchtitan") return {nullptr, torchtitan};
+  if (name == "torchtitan-4300") return {nullptr, torchtitan_4300};
   if (name == "kaplan") return {nullptr, kaplan};
   if (name == "chinchilla") return {no_experts_or_latents, chinchilla};
   if (name == "chinchilla-a4") return {no_experts_or_latents, chinchilla_a4};

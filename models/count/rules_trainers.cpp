@@ -1,14 +1,8 @@
 // Formulas of training frameworks.
-#include <algorithm>
-
 #include "models/count/rules.hpp"
 
 namespace fathom::rules {
 namespace {
-
-Rational window_of(const BlockConfig& block, const Forms& forms) {
-  return block.attention && block.attention->window > 0 ? std::min(Rational(block.attention->window), forms.length) : forms.length;
-}
 
 void maxtext(Ledger& ledger, const Forms& forms) {
   const Rational two = 2;
@@ -52,6 +46,11 @@ void megatron(Ledger& ledger, const Forms& forms) {
   megatron_terms(ledger, forms, true);
 }
 
+void megatron_3280(Ledger& ledger, const Forms& forms) {
+  half_window(ledger, forms);
+  megatron_terms(ledger, forms, true);
+}
+
 void megatron_bridge(Ledger& ledger, const Forms& forms) {
   core_over(ledger, forms, [&](const BlockConfig& b) {
     const Rational w = window_of(b, forms);
@@ -90,7 +89,7 @@ void nemo_transformer(Ledger& ledger, const Forms& forms) {
 
 void olmo_core(Ledger& ledger, const Forms& forms) {
   plain_model(ledger, forms);
-  core_over(ledger, forms, [&](const BlockConfig& b) { return window_of(b, forms); }, "mask: min(W, S) keys per query instead of the exact causal count");
+  whole_window(ledger, forms);
   ledger.change(Term::kFfn, forms.sum([&](const BlockConfig& b) {
     if (!b.mlp || !b.mlp->moe) return forms.plain_ffn(b);
     return Rational(b.mlp->gated ? 6 : 4) * forms.width * b.mlp->moe->picks * b.mlp->moe->width;
@@ -118,7 +117,7 @@ void olmo_core(Ledger& ledger, const Forms& forms) {
 
 void verl(Ledger& ledger, const Forms& forms) {
   plain_model(ledger, forms);
-  core_over(ledger, forms, [&](const BlockConfig& b) { return window_of(b, forms) / Rational(2); }, "mask: min(S, W)/2 keys per query instead of the exact causal count");
+  half_window(ledger, forms);
   input_table(ledger, forms);
 }
 
@@ -161,6 +160,7 @@ Rule trainer_rule(std::string_view name) {
   if (name == "causal-half") return {nullptr, maxtext};
   if (name == "megatron") return {nullptr, megatron};
   if (name == "megatron-bridge") return {nullptr, megatron_bridge};
+  if (name == "megatron-3280") return {nullptr, megatron_3280};
   if (name == "nemo") return {nullptr, nemo};
   if (name == "nemo-transformer") return {one_kind, nemo_transformer};
   if (name == "olmo-core") return {no_latents, olmo_core};

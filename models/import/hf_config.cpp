@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "lib/error.hpp"
@@ -72,6 +73,22 @@ void ignore_everywhere(HfReader& r) {
                 "_sliding_window_pattern"});
 }
 
+// The bytes beside fp8 weights that are not counted, in words.
+std::string scales(HfReader& r, const JsonNode& config) {
+  const JsonNode* block = config.find("weight_block_size");
+  if (block == nullptr || block->kind == JsonNode::Kind::kNull) return "their scales, one per matrix, are ignored";
+  std::int64_t size[2] = {0, 0};
+  bool good = block->kind == JsonNode::Kind::kArray && block->items.size() == 2;
+  for (int i = 0; good && i < 2; ++i) {
+    const std::string& text = block->items[static_cast<std::size_t>(i)].text;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size[i]);
+    good = block->items[static_cast<std::size_t>(i)].kind == JsonNode::Kind::kInteger && error == std::errc() && end == text.data() + text.size() && size[i] > 0 && size[i] <= 1 << 20;
+  }
+  if (!good) r.fail("quantization_config.weight_block_size", "is no pair of block sizes", "write [128, 128], or leave it out");
+  return fmt::format("their scales, one of 4 bytes per {} x {} block ({:.2g} % of these bytes), are ignored", size[0], size[1],
+                     400.0 / (static_cast<double>(size[0]) * static_cast<double>(size[1])));
+}
+
 // Rule g: the stored width of the weights, where it is not that of the run.
 std::optional<DType> quantization(HfReader& r) {
   const JsonNode* config = r.object("quantization_config");
@@ -81,7 +98,11 @@ std::optional<DType> quantization(HfReader& r) {
   if (name != "fp8")
     r.fail("quantization_config", fmt::format("weights stored by '{}' have no width in this model", json_excerpt(name)),
            "remove quantization_config to count the network with unquantised weights");
-  r.note("quantization_config: fp8 matrices inside the layers (weight_dtype = f8); their scales, under 0.1 % of the bytes, are not counted");
+  r.note("quantization_config: fp8 matrices inside the layers (weight_dtype = f8); " + scales(r, *config));
+  std::vector<std::string> others;
+  for (const std::string& key : config->names)
+    if (key != "quant_method" && key != "weight_block_size") others.push_back(json_excerpt(key));
+  if (!others.empty()) r.note(fmt::format("quantization_config: {} ignored", fmt::join(others, ", ")));
   return DType::kF8;
 }
 

@@ -69,7 +69,10 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override {
     return number(JsonNode::Kind::kInteger, std::to_string(value));
   }
-  bool number_float(number_float_t, const string_t& token) override { return number(JsonNode::Kind::kReal, token); }
+  // Integers past 64 bits arrive here too.
+  bool number_float(number_float_t, const string_t& token) override {
+    return number(token.find_first_of(".eE") == string_t::npos ? JsonNode::Kind::kInteger : JsonNode::Kind::kReal, token);
+  }
   bool string(string_t& value) override {
     JsonNode made = node(JsonNode::Kind::kString);
     made.text = std::move(value);

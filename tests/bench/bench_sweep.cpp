@@ -94,8 +94,12 @@ int main(int count, char** words) {
   Sweep widths = sweep("dense, prefill: widths x MLPs", false, {}, "2048", "1");
   widths.model.set = {"layers=24", "width=28:2800:28", "mlp=64:16384:64"};
   sweeps.push_back(widths);
-  Sweep contexts = sweep("MoD, decode: contexts", true, {"decode"}, "1:30000", "4");
-  sweeps.push_back(contexts);
+  for (const bool routed : {false, true}) {
+    widths = sweep(routed ? "MoD, train: widths x MLPs" : "dense, train: widths x MLPs", routed, {"train"}, "2048", "1");
+    widths.model.set = {"layers=24", "width=28:2800:28", "mlp=64:16384:64"};
+    sweeps.push_back(widths);
+    sweeps.push_back(sweep(routed ? "MoD, decode: contexts" : "dense, decode: contexts", routed, {"decode"}, "1:30000", "4"));
+  }
   Sweep thresholds = sweep("MoD, prefill by threshold: lengths x batches", true, {}, "8:1600:8", "1:200");
   thresholds.scenario.routing = "threshold";
   sweeps.push_back(thresholds);
@@ -104,9 +108,15 @@ int main(int count, char** words) {
     experts.model.models = {"mixtral-8x7b"};
     sweeps.push_back(experts);
   }
-  Sweep windows = sweep("local and global windows, prefill: lengths", false, {}, "1:30000", "1");
-  windows.model.models = {"local-global"};
-  sweeps.push_back(windows);
+  for (const char* phase : {"prefill", "train", "decode"}) {
+    const bool decode = std::string(phase) == "decode";
+    Sweep windows = sweep(std::string("local and global windows, ") + phase + (decode ? ": contexts" : ": lengths"), false, {phase}, "1:30000", "1");
+    windows.model.models = {"local-global"};
+    sweeps.push_back(windows);
+    Sweep experts = sweep(std::string("MoE, ") + phase + (decode ? ": contexts" : ": lengths"), false, {phase}, "1:30000", "1");
+    experts.model.models = {"mixtral-8x7b"};
+    sweeps.push_back(experts);
+  }
   std::vector<std::vector<double>> rates(sweeps.size());
   std::vector<std::uint64_t> rows(sweeps.size());
   for (int round = 0; round < rounds; ++round)

@@ -1,7 +1,14 @@
-// Vector kernels against the probed bandwidth of the level they run from: every sample is bracketed by two probes of the same
-// access pattern on a working set of the same size, and the printed fraction is the median over rounds. For kernels bound by exp the
-// ceiling is max(bytes / bandwidth, elements * probed exp cost). Shapes are those of a block of width 768, 2048 tokens, 256 slots.
+// Vector kernels against the bandwidth of the level they run from. Shapes are those of a block of width 768, 2048 tokens, 256 slots.
 //   bench_vector [threads ...] [name filter]     default: 1 and 2 threads, all kernels
+//
+// The ruler of a kernel is a bare stream over its own operands: the same arrays, read and written as often, by as many threads in the same
+// ranges (read; copy; update in place; triad = two read, one written; accumulate = two read, one of them written; gated = three read, two
+// written). Its loops are those of the machine probe. Kernel and ruler take turns, each after one untimed run of its own, so that both find
+// the operands where their own last run left them. A stream over other memory of the same size is no ruler: the two evict each other from
+// a shared L3, and whoever repeats more often looks faster.
+//
+// "in L1" is the time that the kernel alone would take were all operands in L1: a few rows, repeated, on one thread, scaled up. Where it is above
+// the stream's time the kernel is bound by its arithmetic. The ceiling is the larger of the two (streams and arithmetic overlap at best).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,17 +26,17 @@
 #include "kernels/cpu/norm.hpp"
 #include "kernels/cpu/optimizer.hpp"
 #include "kernels/cpu/probe_memory.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/rope.hpp"
 #include "kernels/cpu/router.hpp"
 #include "kernels/cpu/rows.hpp"
 #include "kernels/cpu/topk.hpp"
 #include "kernels/cpu/vector_isa.hpp"
+#include "kernels/cpu/vector_kernels.hpp"
 
 namespace {
 
 using namespace fathom;
-using cpu::StreamPattern;
-
 constexpr std::int64_t kTokens = 2048, kWidth = 768, kHidden = 2048, kSlots = 256, kVocabulary = 50304;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -39,21 +46,74 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+enum class Stream { kRead, kCopy, kUpdate, kTriad, kAccumulate, kGated };
+
+// The operands of a ruler, as many as its stream names.
+struct Ruler {
+  Stream stream;
+  std::int64_t bytes;  // of one operand
+  void* a;
+  void* b = nullptr;
+  void* c = nullptr;
+  void* d = nullptr;
+  void* e = nullptr;
+
+  // Bytes moved: every read and every write counts, allocation of written lines does not.
+  std::int64_t moved() const {
+    switch (stream) {
+      case Stream::kRead: return bytes;
+      case Stream::kCopy:
+      case Stream::kUpdate: return 2 * bytes;
+      case Stream::kTriad:
+      case Stream::kAccumulate: return 3 * bytes;
+      case Stream::kGated: return 5 * bytes;
+    }
+    return 0;
+  }
+
+  void run(int threads) const {
+    const auto& k = cpu::vector_kernels();
+    cpu::over_ranges(bytes / 4, threads, moved() / (bytes / 4), 1024, [&](std::int64_t begin, std::int64_t end) {
+      const auto at = [&](void* p) { return static_cast<float*>(p) + begin; };
+      const std::int64_t n = end - begin;
+      switch (stream) {
+        case Stream::kRead: sink = k.probe_read(at(a), n); break;
+        case Stream::kCopy: k.probe_copy(at(a), at(b), n); break;
+        case Stream::kUpdate: k.probe_update(at(a), n); break;
+        case Stream::kTriad: k.probe_triad(at(a), at(b), at(c), n); break;
+        case Stream::kAccumulate: k.probe_triad(at(a), at(b), at(a), n); break;
+        case Stream::kGated:
+          // In pieces, as a kernel goes through its rows.
+          for (std::int64_t i = 0; i < n; i += 1024) {
+            const std::int64_t m = std::min<std::int64_t>(1024, n - i);
+            k.probe_triad(at(a) + i, at(b) + i, at(d) + i, m);
+            k.probe_copy(at(c) + i, at(e) + i, m);
+          }
+          break;
+      }
+    });
+  }
+
+  static inline volatile float sink;  // keeps reads alive
+};
+
 struct Case {
   std::string name;
   DType type;
-  std::int64_t bytes;         // arrays touched, each access once
-  StreamPattern pattern;      // of the reference
-  std::int64_t working_set;   // distinct bytes
-  std::int64_t exps;          // exponentials per call
-  std::function<void(int threads)> run;
+  std::int64_t rows;  // of the whole call
+  std::int64_t few;   // rows whose operands fit L1; 0: no such run
+  Ruler ruler;
+  std::function<void(std::int64_t rows, int threads)> run;
 };
 
 // Operands live in one arena on huge pages; every case carves its own from the start.
 class Arena {
  public:
   explicit Arena(std::int64_t bytes) : memory_(bytes, 2) {}
-  void reset() { used_ = 0; }
+  void reset() {
+    used_ = 0;
+    filled_.clear();
+  }
   template <class T>
   T* take(std::int64_t count) {
     T* p = memory_.as<T>(used_);
@@ -61,29 +121,40 @@ class Arena {
     if (used_ > memory_.bytes()) throw std::runtime_error("bench arena too small");
     return p;
   }
-  // Values of both signs in f32 or bf16.
   void* values(DType type, std::int64_t count) {
     void* p = take<char>(count * dtype_bytes(type));
-    std::uint32_t state = 12345;
-    for (std::int64_t i = 0; i < count; ++i) {
-      state = state * 1664525u + 1013904223u;
-      const float v = static_cast<float>(static_cast<std::int32_t>(state) >> 8) * 0x1p-21f;  // -4 .. 4
-      if (type == DType::kF32) static_cast<float*>(p)[i] = v;
-      if (type == DType::kBF16) static_cast<bf16*>(p)[i] = bf16(v);
-    }
+    filled_.push_back({p, type, count});
     return p;
+  }
+  // Values of both signs, -4 .. 4, in everything that values() gave out: the rulers leave other ones.
+  void refill() const {
+    for (const auto& [p, type, count] : filled_) {
+      std::uint32_t state = 12345;
+      for (std::int64_t i = 0; i < count; ++i) {
+        state = state * 1664525u + 1013904223u;
+        const float v = static_cast<float>(static_cast<std::int32_t>(state) >> 8) * 0x1p-21f;
+        if (type == DType::kF32) static_cast<float*>(p)[i] = v;
+        if (type == DType::kBF16) static_cast<bf16*>(p)[i] = bf16(v);
+      }
+    }
   }
 
  private:
   cpu::Buffer memory_;
   std::int64_t used_ = 0;
+  struct Filled {
+    void* data;
+    DType type;
+    std::int64_t count;
+  };
+  std::vector<Filled> filled_;
 };
 
 std::vector<Case> cases(Arena& a, DType t) {
   std::vector<Case> list;
   const std::int64_t e = dtype_bytes(t), n = kTokens * kWidth, h = kTokens * kHidden;
-  const auto add_case = [&](std::string name, std::int64_t bytes, StreamPattern p, std::int64_t ws, std::int64_t exps, std::function<void(int)> f) {
-    list.push_back({std::move(name), t, bytes, p, ws, exps, std::move(f)});
+  const auto add_case = [&](std::string name, std::int64_t rows, std::int64_t few, const Ruler& ruler, std::function<void(std::int64_t, int)> f) {
+    list.push_back({std::move(name), t, rows, few, ruler, std::move(f)});
   };
   a.reset();
   void* x = a.values(t, h);
@@ -107,55 +178,67 @@ std::vector<Case> cases(Arena& a, DType t) {
   std::iota(positions, positions + kTokens, 0);
   void* order = a.take<char>(cpu::embedding_workspace_bytes(kTokens));
 
-  const cpu::Norm norm{t, kTokens, kWidth, 1e-5f};
-  add_case("rmsnorm", 2 * n * e, StreamPattern::kCopy, 2 * n * e, 0, [=](int th) { cpu::rmsnorm(norm, x, row, y, f32, th); });
-  add_case("layernorm", 2 * n * e, StreamPattern::kCopy, 2 * n * e, 0, [=](int th) { cpu::layernorm(norm, x, row, row, y, g32, f32, th); });
-  add_case("rmsnorm backward", 3 * n * e, StreamPattern::kTriad, 3 * n * e, 0, [=](int th) {
-    cpu::rmsnorm_backward(norm, x, row, f32, y, {z, false, sums, nullptr, DType::kF32, false}, work, th);
+  const Ruler copy{Stream::kCopy, n * e, x, y}, update{Stream::kUpdate, n * e, x}, triad{Stream::kTriad, n * e, x, y, z}, read{Stream::kRead, n * e, x};
+  const auto norm = [=](std::int64_t rows) { return cpu::Norm{t, rows, kWidth, 1e-5f}; };
+  add_case("rmsnorm", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::rmsnorm(norm(r), x, row, y, f32, th); });
+  add_case("layernorm", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::layernorm(norm(r), x, row, row, y, g32, f32, th); });
+  add_case("rmsnorm backward", kTokens, 0, triad, [=](std::int64_t r, int th) {
+    cpu::rmsnorm_backward(norm(r), x, row, f32, y, {z, false, sums, nullptr, DType::kF32, false}, work, th);
   });
-  add_case("layernorm backward", 3 * n * e, StreamPattern::kTriad, 3 * n * e, 0, [=](int th) {
-    cpu::layernorm_backward(norm, x, row, g32, f32, y, {z, false, sums, sums, DType::kF32, false}, work, th);
+  add_case("layernorm backward", kTokens, 0, triad, [=](std::int64_t r, int th) {
+    cpu::layernorm_backward(norm(r), x, row, g32, f32, y, {z, false, sums, sums, DType::kF32, false}, work, th);
   });
-  add_case("rope q+k", 2 * 2 * n * e, StreamPattern::kUpdate, 2 * n * e, 0, [=](int th) {
-    cpu::rope({t, kTokens, 2 * kWidth, 24, 64, 64, kTokens}, x, positions, table, false, th);
+  add_case("rope q+k", kTokens, 4, {Stream::kUpdate, 2 * n * e, x}, [=](std::int64_t r, int th) {
+    cpu::rope({t, r, 2 * kWidth, 24, 64, 64, kTokens}, x, positions, table, false, th);
   });
   using Kind = cpu::ActivationKind;
   const auto rows = [](void* p) { return cpu::ConstRows{p, kHidden}; };
   const auto out = [](void* p) { return cpu::MutableRows{p, kHidden}; };
-  for (const auto& [name, kind, exps] : {std::tuple{"gelu tanh", Kind::kGeluTanh, 1}, {"gelu erf", Kind::kGeluErf, 1}, {"relu squared", Kind::kReluSquared, 0}}) {
-    add_case(name, 2 * h * e, StreamPattern::kCopy, 2 * h * e, exps * h, [=](int th) { cpu::activation({kind, t, kTokens, kHidden}, rows(x), out(y), th); });
+  for (const auto& [name, kind] : {std::tuple{"gelu tanh", Kind::kGeluTanh}, {"gelu erf", Kind::kGeluErf}, {"relu squared", Kind::kReluSquared}}) {
+    add_case(name, kTokens, 2, {Stream::kCopy, h * e, x, y}, [=](std::int64_t r, int th) { cpu::activation({kind, t, r, kHidden}, rows(x), out(y), th); });
   }
-  add_case("swiglu", 3 * h * e, StreamPattern::kTriad, 3 * h * e, h, [=](int th) { cpu::gated_activation({Kind::kSilu, t, kTokens, kHidden}, rows(x), rows(y), out(z), th); });
-  add_case("gelu tanh backward", 3 * h * e, StreamPattern::kTriad, 3 * h * e, h, [=](int th) {
-    cpu::activation_backward({Kind::kGeluTanh, t, kTokens, kHidden}, rows(x), rows(y), out(z), th);
+  add_case("swiglu", kTokens, 2, {Stream::kTriad, h * e, x, y, z}, [=](std::int64_t r, int th) {
+    cpu::gated_activation({Kind::kSilu, t, r, kHidden}, rows(x), rows(y), out(z), th);
   });
-  add_case("swiglu backward", 5 * h * e, StreamPattern::kTriad, 5 * h * e, h, [=](int th) {
-    cpu::gated_activation_backward({Kind::kSilu, t, kTokens, kHidden}, rows(x), rows(y), rows(z), out(u), out(v), th);
+  for (const auto& [name, kind] : {std::tuple{"gelu tanh backward", Kind::kGeluTanh}, {"gelu erf backward", Kind::kGeluErf}}) {
+    add_case(name, kTokens, 2, {Stream::kTriad, h * e, x, y, z}, [=](std::int64_t r, int th) {
+      cpu::activation_backward({kind, t, r, kHidden}, rows(x), rows(y), out(z), th);
+    });
+  }
+  add_case("swiglu backward", kTokens, 2, {Stream::kGated, h * e, x, y, z, u, v}, [=](std::int64_t r, int th) {
+    cpu::gated_activation_backward({Kind::kSilu, t, r, kHidden}, rows(x), rows(y), rows(z), out(u), out(v), th);
   });
-  add_case("residual add", 3 * n * e, StreamPattern::kTriad, 3 * n * e, 0, [=](int th) { cpu::add(t, x, y, z, n, th); });
-  add_case("residual add in place", 3 * n * e, StreamPattern::kUpdate, 2 * n * e, 0, [=](int th) { cpu::add(t, x, y, x, n, th); });
-  add_case("bias add", 2 * n * e, StreamPattern::kCopy, 2 * n * e, 0, [=](int th) { cpu::add_bias(t, x, row, y, kTokens, kWidth, th); });
-  add_case("scaled copy", 2 * n * e, StreamPattern::kCopy, 2 * n * e, 0, [=](int th) { cpu::scaled_copy(t, x, 0.5f, y, n, th); });
-  add_case("sum of squares", h * e, StreamPattern::kRead, h * e, 0, [=](int th) { (void)cpu::sum_of_squares(t, x, h, th); });
-  add_case("column sums", n * e, StreamPattern::kRead, n * e, 0, [=](int th) {
-    cpu::column_sums(t, x, nullptr, kTokens, kWidth, DType::kF32, sums, false, work, th);
+  add_case("residual add", kTokens, 2, triad, [=](std::int64_t r, int th) { cpu::add(t, x, y, z, r * kWidth, th); });
+  add_case("residual add in place", kTokens, 4, {Stream::kAccumulate, n * e, x, y}, [=](std::int64_t r, int th) { cpu::add(t, x, y, x, r * kWidth, th); });
+  add_case("bias add", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::add_bias(t, x, row, y, r, kWidth, th); });
+  add_case("scaled copy", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::scaled_copy(t, x, 0.5f, y, r * kWidth, th); });
+  add_case("sum of squares", kTokens, 4, {Stream::kRead, h * e, x}, [=](std::int64_t r, int th) { (void)cpu::sum_of_squares(t, x, r * kHidden, th); });
+  add_case("column sums", kTokens, 0, read, [=](std::int64_t r, int th) {
+    cpu::column_sums(t, x, nullptr, r, kWidth, DType::kF32, sums, false, work, th);
   });
   if (t == DType::kF32) {
-    add_case("f32 to bf16", 6 * n, StreamPattern::kCopy, 6 * n, 0, [=](int th) { cpu::f32_to_bf16(static_cast<float*>(x), static_cast<bf16*>(y), n, th); });
-    add_case("bf16 to f32", 6 * n, StreamPattern::kCopy, 6 * n, 0, [=](int th) { cpu::bf16_to_f32(static_cast<bf16*>(x), static_cast<float*>(y), n, th); });
+    // Half as many bytes on the one side as on the other: the ruler copies three quarters of the larger.
+    const Ruler mixed{Stream::kCopy, 3 * n, x, y};
+    add_case("f32 to bf16", kTokens, 4, mixed, [=](std::int64_t r, int th) { cpu::f32_to_bf16(static_cast<float*>(x), static_cast<bf16*>(y), r * kWidth, th); });
+    add_case("bf16 to f32", kTokens, 4, mixed, [=](std::int64_t r, int th) { cpu::bf16_to_f32(static_cast<bf16*>(x), static_cast<float*>(y), r * kWidth, th); });
   }
-  add_case("router scores", n * e, StreamPattern::kRead, n * e, 0, [=](int th) { cpu::router_scores(t, x, row, 0.f, g32, kTokens, kWidth, th); });
-  add_case("router dX", 2 * n * e, StreamPattern::kUpdate, n * e, 0, [=](int th) { cpu::router_input_gradient(t, f32, row, nullptr, y, kTokens, kWidth, th); });
-  const cpu::Rows moved{t, kSlots, kWidth};
+  add_case("router scores", kTokens, 8, read, [=](std::int64_t r, int th) { cpu::router_scores(t, x, row, 0.f, g32, r, kWidth, th); });
+  add_case("router dX", kTokens, 8, update, [=](std::int64_t r, int th) { cpu::router_input_gradient(t, f32, row, nullptr, x, r, kWidth, th); });
+  // The rulers of moved rows are streams over dense operands of that size, rows in order.
+  const auto moved = [=](std::int64_t r) { return cpu::Rows{t, r, kWidth}; };
   const std::int64_t m = kSlots * kWidth;
-  add_case("gather 256 of 2048", 2 * m * e, StreamPattern::kGatherRows, 2 * m * e, 0, [=](int th) { cpu::gather_rows(moved, x, picked, y, th); });
-  add_case("scatter-add 256", 3 * m * e, StreamPattern::kUpdate, 2 * m * e, 0, [=](int th) { cpu::scatter_add_rows(moved, y, f32, picked, x, th); });
-  add_case("scatter backward 256", 3 * m * e, StreamPattern::kTriad, 3 * m * e, 0, [=](int th) {
-    cpu::scatter_add_rows_backward(moved, x, y, f32, f32, picked, z, g32, th);
+  add_case("gather 256 of 2048", kSlots, 4, {Stream::kCopy, m * e, x, y}, [=](std::int64_t r, int th) { cpu::gather_rows(moved(r), x, picked, y, th); });
+  add_case("scatter-add 256", kSlots, 4, {Stream::kAccumulate, m * e, x, y}, [=](std::int64_t r, int th) {
+    cpu::scatter_add_rows(moved(r), y, f32, picked, x, th);
   });
-  add_case("gather 2048", 2 * n * e, StreamPattern::kGatherRows, 2 * n * e, 0, [=](int th) { cpu::gather_rows({t, kTokens, kWidth}, x, ids, y, th); });
-  add_case("embedding backward", 3 * n * e, StreamPattern::kUpdate, 2 * n * e, 0, [=](int th) {
-    cpu::embedding_backward({t, kTokens, kWidth, kTokens}, x, ids, y, order, th);
+  add_case("scatter backward 256", kSlots, 2, {Stream::kTriad, m * e, x, y, z}, [=](std::int64_t r, int th) {
+    cpu::scatter_add_rows_backward(moved(r), x, y, f32, f32, picked, z, g32, th);
+  });
+  add_case("gather 2048", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::gather_rows(moved(r), x, ids, y, th); });
+  add_case("embedding", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::embedding({t, r, kWidth, kTokens}, x, ids, nullptr, nullptr, y, th); });
+  add_case("embedding + position", kTokens, 2, triad, [=](std::int64_t r, int th) { cpu::embedding({t, r, kWidth, kTokens}, x, ids, y, positions, z, th); });
+  add_case("embedding backward", kTokens, 4, {Stream::kAccumulate, n * e, y, x}, [=](std::int64_t r, int th) {
+    cpu::embedding_backward({t, r, kWidth, kTokens}, x, ids, y, order, th);
   });
   return list;
 }
@@ -164,59 +247,69 @@ std::vector<Case> cases(Arena& a, DType t) {
 std::vector<Case> big_cases(Arena& a, DType t) {
   std::vector<Case> list;
   a.reset();
-  const std::int64_t count = 8 << 20;
-  auto* master = static_cast<float*>(a.values(DType::kF32, count));
-  auto* first = static_cast<float*>(a.values(DType::kF32, count));
-  auto* second = a.take<float>(count);
-  for (std::int64_t i = 0; i < count; ++i) second[i] = 1.0f;
+  const std::int64_t count = 8 << 20, piece = 1024;
+  auto* master = static_cast<float*>(a.values(DType::kF32, 3 * count));
+  float* first = master + count;
+  float* second = first + count;
   void* grad = a.values(t, count);
   bf16* copy = t == DType::kBF16 ? a.take<bf16>(count) : nullptr;
-  list.push_back({"adamw 8M", t, 28 * count, StreamPattern::kUpdate, 14 * count + 2 * count, 0,
-                  [=](int th) { cpu::adamw({}, master, first, second, t, grad, copy, count, th); }});
+  // 28 bytes per parameter: three f32 arrays updated in place, and the gradient and the copy, which the ruler has as a seventh of each.
+  list.push_back({"adamw 8M", t, count / piece, 2, {Stream::kUpdate, 14 * count, master}, [=](std::int64_t r, int th) {
+                    cpu::adamw({}, master, first, second, t, grad, copy, r * piece, th);
+                  }});
   const std::int64_t rows = 64;
   const std::int64_t logits = rows * kVocabulary, e = dtype_bytes(t);
   void* x = a.values(t, logits);
   auto* labels = a.take<std::int32_t>(rows);
   auto* losses = a.take<float>(rows);
-  for (std::int64_t i = 0; i < rows; ++i) labels[i] = static_cast<std::int32_t>(i * 700);
-  const cpu::CrossEntropy shape{t, rows, kVocabulary, kVocabulary};
-  list.push_back({"cross-entropy", t, logits * e, StreamPattern::kRead, logits * e, logits, [=](int th) { cpu::cross_entropy(shape, x, labels, losses, th); }});
-  list.push_back({"cross-entropy + gradient", t, 2 * logits * e, StreamPattern::kUpdate, logits * e, 2 * logits,
-                  [=](int th) { cpu::cross_entropy_and_gradient(shape, x, labels, 1e-2f, losses, th); }});
+  for (std::int64_t i = 0; i < rows; ++i) labels[i] = static_cast<std::int32_t>(i * 15);
+  // A "row" of these is one of 48 pieces of a row of logits: few enough of them fit L1.
+  constexpr std::int64_t kPieces = 48;
+  static_assert(kVocabulary % kPieces == 0);
+  const auto shape = [=](std::int64_t r) {
+    return r == rows * kPieces ? cpu::CrossEntropy{t, rows, kVocabulary, kVocabulary} : cpu::CrossEntropy{t, 1, r * (kVocabulary / kPieces), kVocabulary};
+  };
+  list.push_back({"cross-entropy", t, rows * kPieces, 4, {Stream::kRead, logits * e, x}, [=](std::int64_t r, int th) {
+                    cpu::cross_entropy(shape(r), x, labels, losses, th);
+                  }});
+  list.push_back({"cross-entropy + gradient", t, rows * kPieces, 4, {Stream::kUpdate, logits * e, x}, [=](std::int64_t r, int th) {
+                    cpu::cross_entropy_and_gradient(shape(r), x, labels, 1e-2f, losses, th);
+                  }});
   return list;
 }
 
-void run_case(const Case& c, int threads, void* reference, double exp_cost) {
-  constexpr int kRounds = 9;
-  std::vector<double> times, fractions, bandwidths;
-  int repeats = 1;
-  c.run(threads);
-  for (;; repeats *= 2) {
-    const double begin = now();
-    for (int i = 0; i < repeats; ++i) c.run(threads);
-    if (now() - begin > 3e-4) break;
+void run_case(const Case& c, int threads) {
+  constexpr int kRounds = 15;
+  // Seconds of one call, at least 0.3 ms measured, after one run that is not.
+  const auto timed = [](int& repeats, const std::function<void()>& f) {
+    f();
+    for (;; repeats *= 2) {
+      const double begin = now();
+      for (int i = 0; i < repeats; ++i) f();
+      const double seconds = now() - begin;
+      if (seconds > 3e-4 || repeats > 1 << 20) return seconds / repeats;
+    }
+  };
+  double in_l1 = 0;
+  if (c.few > 0) {
+    std::vector<double> samples;
+    int repeats = 1;
+    for (int round = 0; round < 5; ++round) samples.push_back(timed(repeats, [&] { c.run(c.few, 1); }));
+    in_l1 = median(samples) * static_cast<double>(c.rows) / static_cast<double>(c.few) / threads;
   }
-  const auto bandwidth = [&] { return cpu::probe_stream(c.pattern, reference, c.working_set / threads, threads, 0, 1, kWidth * dtype_bytes(c.type)).value; };
-  double before = bandwidth();
+  std::vector<double> times, streams, fractions;
+  int kernel_repeats = 1, stream_repeats = 1;
   for (int round = 0; round < kRounds; ++round) {
-    c.run(threads);  // operands where they belong again, after the reference's
-    const double begin = now();
-    for (int i = 0; i < repeats; ++i) c.run(threads);
-    const double seconds = (now() - begin) / repeats;
-    const double after = bandwidth();
-    const double floor = std::max(static_cast<double>(c.bytes) / (0.5 * (before + after)), static_cast<double>(c.exps) * exp_cost / threads);
-    times.push_back(seconds);
-    bandwidths.push_back(0.5 * (before + after));
-    fractions.push_back(floor / seconds);
-    before = after;
+    streams.push_back(timed(stream_repeats, [&] { c.ruler.run(threads); }));
+    times.push_back(timed(kernel_repeats, [&] { c.run(c.rows, threads); }));
+    fractions.push_back(std::max(streams.back(), in_l1) / times.back());
   }
   std::vector<double> sorted = fractions;
   std::sort(sorted.begin(), sorted.end());
-  const double t = median(times);
-  std::printf("%-26s %-5s %d %10.1f %9.2f %9.2f %8.3f   %.2f (%.2f..%.2f)%s\n", c.name.c_str(), std::string(dtype_name(c.type)).c_str(), threads, t * 1e6,
-              static_cast<double>(c.bytes) / t * 1e-9, median(bandwidths) * 1e-9,
-              c.exps ? t * 1e9 * threads / static_cast<double>(c.exps) : 0.0, median(fractions), sorted[1], sorted[sorted.size() - 2],
-              c.exps && static_cast<double>(c.exps) * exp_cost / threads > static_cast<double>(c.bytes) / median(bandwidths) ? " exp-bound" : "");
+  const double t = median(times), s = median(streams);
+  std::printf("%-26s %-5s %d %9.1f %9.2f %9.2f %9.1f %9.1f   %.2f (%.2f..%.2f)%s\n", c.name.c_str(), std::string(dtype_name(c.type)).c_str(), threads, t * 1e6,
+              static_cast<double>(c.ruler.moved()) / t * 1e-9, static_cast<double>(c.ruler.moved()) / s * 1e-9, s * 1e6, in_l1 * 1e6, median(fractions),
+              sorted[2], sorted[sorted.size() - 3], in_l1 > s ? " arithmetic" : "");
 }
 
 void selection() {
@@ -273,17 +366,18 @@ int main(int argc, char** argv) {
   }
   if (threads.empty()) threads = {1, 2};
   Arena arena(std::int64_t{400} << 20);
-  cpu::Buffer reference(std::int64_t{512} << 20, 2);
-  const double exp_cost = cpu::probe_exp().value;
   std::printf("instruction set %s; exp %.3f ns/element, parallel region %.2f us, clock %.0f ns\n", std::string(cpu::vector_isa_name(cpu::active_vector_isa())).c_str(),
-              exp_cost * 1e9, cpu::probe_region(threads.back()).value * 1e6, cpu::probe_clock_read().value * 1e9);
-  std::printf("%-26s %-5s %s %10s %9s %9s %8s   %s\n", "kernel", "dtype", "T", "us", "GB/s", "probed", "ns/exp", "fraction of ceiling (second lowest..second highest)");
+              cpu::probe_exp().value * 1e9, cpu::probe_region(threads.back()).value * 1e6, cpu::probe_clock_read().value * 1e9);
+  std::printf("%-26s %-5s %s %9s %9s %9s %9s %9s   %s\n", "kernel", "dtype", "T", "us", "GB/s", "stream's", "stream us", "in L1 us",
+              "fraction of ceiling (third lowest..third highest of 15)");
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const bool big : {false, true}) {
       const auto list = big ? big_cases(arena, type) : cases(arena, type);
       for (const int t : threads) {
         for (const auto& c : list) {
-          if (c.name.find(filter) != std::string::npos) run_case(c, t, reference.data(), exp_cost);
+          if (c.name.find(filter) == std::string::npos) continue;
+          arena.refill();
+          run_case(c, t);
         }
       }
     }

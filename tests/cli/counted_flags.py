@@ -86,6 +86,30 @@ class CountedFlags(CliTest):
         self.run_fathom("sweep", model, "--do", "predict", "--on", "h200", "--seq", "16")
         self.refuses(2, "counted, not predicted", "sweep", model, "--do", "predict", "--on", "h200", "--seq", "16", "--fusion", "none")
 
+    def test_whole_runs_pass_64_bits(self):
+        # 235,106,230,272 FLOP per token (SPEC_COUNT 13) x 10^13 tokens; 10^13 / 2048 steps.
+        for text in ("1e13", "10T", "10000000000000", "10000B"):
+            totals = self.totals("deepseek-v3", "--phase", "train", "--seq", "2048", "--run-tokens", text)
+            self.assertEqual((totals["run_flops"], totals["run_steps"]), (2351062302720000000000000, 4882812500))
+        run = self.json("count", "gpt2-124m", "--phase", "train", "--seq", "100", "--batch", "3", "--grad-accumulation", "2", "--run-tokens", "1000", "-o", "json")
+        self.assertEqual(run["totals"]["run_steps"], 2)  # of 600 tokens
+        self.assertEqual(run["totals"]["run_flops"], 2 * run["totals"]["flops_matmul"])
+        self.assertIn("only 400 of its 600 tokens", str(run["notes"]))
+        self.assertIn("changes nothing here", str(self.json("count", "gpt2-124m", "--run-tokens", "5", "-o", "json")["notes"]))
+        for text in ("0", "-3", "1.5", "nan", "1e", "1e99", "1x", ".", "1e-3", "99999999999999999999999999999999999999"):
+            self.refuses(3, "--run-tokens", "count", "gpt2-124m", "--phase", "train", "--run-tokens=" + text)
+
+    def test_impossible_records(self):
+        self.run_fathom("count", "mod-tiny", "--phase", "train", "--save", "r.json")
+        self.run_fathom("report", "r.json")
+        good = (self.folder / "r.json").read_text()
+        for before, after, pointer in (('"flops_matmul": 122691584', '"flops_matmul": -122691584', "/totals/flops_matmul"), ('"flops_matmul": 122691584', '"flops_matmul": "NaN"', "/totals/flops_matmul"),
+                                       ('"flops": 122691584', '"flops": 122691585', "/convention/flops"), ('"elements_vector": 16384', '"elements_vector": 16385', "/totals/elements_vector")):
+            self.assertIn(before, good)
+            bad = self.write("bad.json", good.replace(before, after, 1))
+            for command in (("report", bad), ("compare", "r.json", bad)):
+                self.refuses(3, ("bad.json", pointer), *command)
+
     def test_one_convention_per_report(self):
         for name, arguments in (("a.json", ()), ("b.json", ("--convention", "palm")), ("c.json", ("--full-mask",)), ("d.json", ())):
             self.run_fathom("count", "gpt2-124m", "--seq", "64", *arguments, "--save", name)

@@ -217,6 +217,45 @@ TEST_CASE("a record of an unknown kind breaks its buffer and no other") {
   CHECK_FALSE(a.complete());
 }
 
+TEST_CASE("two streams, nested and strange ids, and calls that carry none") {
+  BufferMaker m;
+  // Two kernels of different ops overlap on two streams: each keeps its time, the device is busy once.
+  m.launch(1, 10, 1, kT).launch(2, 11, 1, kT + 100).kernel(1, kT + 1000, kT + 5000).kernel(2, kT + 2000, kT + 4000);
+  // Ids of other tools' stacks (0 invalid, 1 unknown, 2 OpenACC, 5 CUSTOM2) say nothing, whatever their place.
+  m.external(3, 5, 77).external(3, 2, 78).external(3, kExternalOp, 12).external(3, 1, 79).external(3, kExternalPass, 1).external(3, 0, 80).api(3, kT + 6000, kT + 6100);
+  m.kernel(3, kT + 7000, kT + 7500);
+  m.external(4, 5, 10).api(4, kT + 8000, kT + 8100).kernel(4, kT + 9000, kT + 9500);   // no op of ours
+  m.kernel(5, kT + 9600, kT + 9700).kernel(0, kT + 9800, kT + 9900);                  // no call at all; correlation 0
+  m.external(6, kExternalOp, ~std::uint64_t{0} - 7).external(6, kExternalPass, std::uint64_t{1} << 63).api(6, kT + 10000, kT + 10100).kernel(6, kT + 11000, kT + 11001);
+  const Activity a = both({m.buffer()});
+  CHECK(a.kernels == 7);
+  CHECK(a.attributed == 4);
+  CHECK(a.unattributed.kernels == 3);
+  const PassActivity& pass = a.passes.at(1);
+  CHECK(pass.ops.size() == 3);
+  CHECK(pass.ops.at(10).kernel_seconds == Approx(4e-6));
+  CHECK(pass.ops.at(11).kernel_seconds == Approx(2e-6));
+  CHECK(pass.ops.at(12).kernel_seconds == Approx(0.5e-6));
+  CHECK(pass.sum_seconds == Approx(6.5e-6));
+  CHECK(pass.busy_seconds == Approx(4.5e-6));
+  CHECK(a.passes.at(std::uint64_t{1} << 63).ops.at(~std::uint64_t{0} - 7).kernels == 1);
+}
+
+TEST_CASE("garbage in sizes and stamps never becomes a plausible figure") {
+  BufferMaker m;
+  m.launch(1, 1, 0, kT).copy(1, kT + 1000, kT + 2000, ~std::uint64_t{0}).copy(1, kT + 2000, kT + 2500, 100).fill(1, ~std::uint64_t{0}, ~std::uint64_t{0}, 8);
+  m.kernel(1, kT + 3000, ~std::uint64_t{0}).kernel(1, ~std::uint64_t{0}, kT + 3000);
+  const Activity a = both({m.buffer()});
+  const OpActivity& op = a.passes.at(0).ops.at(1);
+  CHECK(op.copy_bytes == ~std::uint64_t{0});   // not 99 + 8
+  CHECK(op.copies == 3);
+  CHECK(a.copies == 3);
+  CHECK(op.copy_seconds == Approx(1.5e-6));
+  CHECK(op.kernel_seconds == 0);
+  CHECK(op.without_time == 3);
+  CHECK(trouble(a).at(0) == "3 of 5 kernels, copies and fills without time; use fewer steps");
+}
+
 TEST_CASE("empty and null buffers hold nothing") {
   CHECK(both({}).records == 0);
   CHECK(both({{nullptr, 0}}).records == 0);

@@ -98,10 +98,9 @@ FakeCupti::FakeCupti() {
   api.cuptiProfilerHostGetConfigImageSize = [](CUpti_Profiler_Host_GetConfigImageSize_Params* p) { RECORD(cuptiProfilerHostGetConfigImageSize); p->configImageSize = 8; return CUPTI_SUCCESS; };
   api.cuptiProfilerHostGetConfigImage = [](CUpti_Profiler_Host_GetConfigImage_Params*) { return result("cuptiProfilerHostGetConfigImage"); };
   api.cuptiProfilerHostGetNumOfPasses = [](CUpti_Profiler_Host_GetNumOfPasses_Params* p) { RECORD(cuptiProfilerHostGetNumOfPasses); p->numOfPasses = fake().passes; return CUPTI_SUCCESS; };
-  // Value of metric m in range r: 1000 (r + 1) + m.
   api.cuptiProfilerHostEvaluateToGpuValues = [](CUpti_Profiler_Host_EvaluateToGpuValues_Params* p) {
     RECORD(cuptiProfilerHostEvaluateToGpuValues);
-    for (size_t m = 0; m < p->numMetrics; ++m) p->pMetricValues[m] = 1000.0 * static_cast<double>(p->rangeIndex + 1) + static_cast<double>(m);
+    for (size_t m = 0; m < p->numMetrics; ++m) p->pMetricValues[m] = fake().value(p->rangeIndex, m);
     return CUPTI_SUCCESS;
   };
   api.cuptiRangeProfilerEnable = [](CUpti_RangeProfiler_Enable_Params* p) {

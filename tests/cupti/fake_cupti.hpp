@@ -26,6 +26,7 @@ struct FakeCupti {
   std::string holder;                            // written where cuptiSubscribe_v2 says who holds CUPTI
   std::function<void(FakeCupti&)> on_flush;      // delivers buffers
   std::size_t dropped = 0;
+  std::function<double(std::size_t range, std::size_t metric)> value = [](std::size_t range, std::size_t metric) { return 1000.0 * static_cast<double>(range + 1) + static_cast<double>(metric); };
   std::string chip = "GH100";
   std::size_t passes = 1, ranges_dropped = 0;
   bool supported = true;

@@ -1,5 +1,8 @@
 // From the sessions to figures per op: the CUDA profiler over a fake CUPTI, and the fake backend's profiler, which shares all but the hooks.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
 
 #include "kernels/cuda_host/profiler.hpp"
 #include "kernels/fake/backend.hpp"
@@ -123,21 +126,65 @@ TEST_CASE("faults are parsed, and refuse as CUPTI does") {
 #if FATHOM_CUPTI_HEADERS
 #include "kernels/cuda/cupti_table.hpp"
 
+namespace {
+
+// Each op that was pushed left one kernel of (instance + 1) ns.
+void deliver_pushed(cuda::FakeCupti& f) {
+  cuda::BufferMaker m;
+  std::uint32_t correlation = 0;
+  std::uint64_t at = 5'000'000;
+  std::erase(f.external, std::pair<int, std::uint64_t>{cuda::kExternalOp, cuda::kOutsideOp});
+  for (size_t i = 0; i + 1 < f.external.size(); i += 2) {
+    const std::uint64_t pass = f.external[i].second, op = f.external[i + 1].second;
+    ++correlation;
+    m.launch(correlation, op, pass, at).kernel(correlation, at + 1000, at + 1001 + (op & 0xffff));
+    at += 100'000;
+  }
+  f.deliver(m.bytes());
+}
+
+// A device whose passes run behind the caller: eagerly first, then as one graph that was captured op by op.
+class WatchedFake : public FakeExecution, public WatchedExecution {
+ public:
+  using FakeExecution::FakeExecution;
+  void run_watched(PassWatcher& watcher) override {
+    if (++passes_ <= 2)  // eager, then capture
+      for (int i = 0; i < static_cast<int>(workload().instances().size()); ++i) watcher.begin_op(i), watcher.end_op(i);
+    if (passes_ == 1) return;
+    watcher.begin_launch();
+    watcher.end_launch();
+  }
+
+ private:
+  int passes_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("the CUDA profiler marks whole passes where they can be watched, and the launches of graphs") {
+  cuda::FakeCupti fake;
+  fake.on_flush = [](cuda::FakeCupti& f) { f.deliver(cuda::FakeCupti::self_test().bytes()); };
+  const Workload workload = small();
+  WatchedFake execution(std::make_shared<const Workload>(workload), 0);
+  cuda::CudaProfiler profiler(cuda::profiler_table(fake.device, &fake.api), "");
+  profiler.begin(ProfilePass::kActivity);
+  profiler.record(execution, 3);
+  const Profile profile = profiler.finish().at(0);
+  const auto n = static_cast<std::uint64_t>(workload.instances().size());
+  // Set-up, the eager pass 0, the captured ops of pass 1 and its launch, then launches alone.
+  using P = std::pair<int, std::uint64_t>;
+  std::vector<P> expected = {{4, 0}, {3, cuda::kSelfTestOp}, {3, cuda::kOutsideOp}};
+  for (const std::uint64_t pass : {0, 1})
+    for (std::uint64_t i = 0; i < n; ++i) expected.insert(expected.end(), {{4, pass}, {3, i}});
+  for (const std::uint64_t pass : {1, 2, 3}) expected.insert(expected.end(), {{4, pass}, {3, PassProfiler::kLaunch}});
+  CHECK(fake.external == expected);
+  CHECK(fake.count("cudaDeviceSynchronize") == 2 * 4 + 1);   // around passes, never between ops
+  CHECK(profile.passes == 3);
+}
+
 TEST_CASE("the CUDA profiler over a fake CUPTI: two workloads, activity") {
   cuda::FakeCupti fake;
-  // Each op that was pushed left one kernel of (instance + 1) ns.
-  fake.on_flush = [](cuda::FakeCupti& f) {
-    cuda::BufferMaker m;
-    std::uint32_t correlation = 0;
-    std::uint64_t at = 5'000'000;
-    for (size_t i = 0; i + 1 < f.external.size(); i += 2) {
-      const std::uint64_t pass = f.external[i].second, op = f.external[i + 1].second;
-      ++correlation;
-      m.launch(correlation, op, pass, at).kernel(correlation, at + 1000, at + 1001 + (op & 0xffff));
-      at += 100'000;
-    }
-    f.deliver(m.bytes());
-  };
+  fake.on_flush = deliver_pushed;
   const Workload first = small(), second = small(DType::kF32);
   const auto a = bound(first, 1e-6), b = bound(second, 1e-6);
   cuda::CudaProfiler profiler(cuda::profiler_table(fake.device, &fake.api), "0");
@@ -170,6 +217,7 @@ TEST_CASE("the CUDA profiler over a fake CUPTI: counters") {
   profiler.record(*execution, 1);
   const Profile profile = profiler.finish().at(0);
   CHECK(profile.chip == "GH100");
+  for (const std::string& note : profile.notes) CHECK(note.find("no value") == std::string::npos);
   // Range r of the fake reads 1000 (r + 1) + m for metric m: time is m = 0, DRAM reads m = 1, L2 m = 3.
   std::vector<double> expected(workload.ops().size());
   const auto instances = workload.instances();
@@ -181,6 +229,39 @@ TEST_CASE("the CUDA profiler over a fake CUPTI: counters") {
     CHECK(profile.ops[op].counter_seconds == Approx(1e-9 * expected[static_cast<size_t>(op)]));
   }
   CHECK(fake.count("cuptiRangeProfilerPushRange") == instances.size());
+}
+
+TEST_CASE("the CUDA profiler: counters without a value are said and leave no number") {
+  const double nan = std::nan(""), infinite = std::numeric_limits<double>::infinity();
+  cuda::FakeCupti fake;
+  // Of the metrics (time, DRAM read, DRAM written, L2, tensor ops, cycles): L2 is NaN everywhere, DRAM reads are infinite in the first range,
+  // tensor ops are negative in the second.
+  fake.value = [=](std::size_t range, std::size_t metric) { return metric == 3 ? nan : metric == 1 && range == 0 ? infinite : metric == 4 && range == 1 ? -5.0 : 100.0; };
+  const Workload workload = small();
+  const auto execution = bound(workload, 1e-6);
+  const auto instances = workload.instances();
+  REQUIRE(workload.uses(instances[0].op) == 1);
+  cuda::CudaProfiler profiler(cuda::profiler_table(fake.device, &fake.api), "");
+  profiler.begin(ProfilePass::kCounters);
+  profiler.record(*execution, 1);
+  const Profile profile = profiler.finish().at(0);
+  for (int op = 0; op < static_cast<int>(workload.ops().size()); ++op) {
+    CHECK(profile.ops[op].l2_bytes < 0);
+    CHECK(profile.ops[op].counter_seconds == Approx(1e-7 * static_cast<double>(workload.uses(op))));
+  }
+  CHECK(profile.ops[instances[0].op].dram_read < 0);
+  const std::string all = std::to_string(instances.size());
+  const auto said = [&](const std::string& text) { return std::find(profile.notes.begin(), profile.notes.end(), text) != profile.notes.end(); };
+  CHECK(said("no value of counter 'L2 bytes' in " + all + " of " + all + " ranges"));
+  CHECK(said("no value of counter 'DRAM bytes read' in 1 of " + all + " ranges"));
+  CHECK(said("no value of counter 'bf16 tensor ops' in 1 of " + all + " ranges"));
+
+  cuda::FakeCupti blank;
+  blank.value = [=](std::size_t, std::size_t) { return nan; };
+  const auto again = bound(workload, 1e-6);
+  cuda::CudaProfiler nothing(cuda::profiler_table(blank.device, &blank.api), "");
+  nothing.begin(ProfilePass::kCounters);
+  CHECK_THROWS_WITH(nothing.record(*again, 1), Catch::StartsWith("the range profiler returned no value of any counter; kernel times still work"));
 }
 
 TEST_CASE("the CUDA profiler: what CUPTI says becomes an error with its cure") {

@@ -54,7 +54,7 @@ TEST_CASE("activity: the order of calls") {
   CHECK(fake.count("cuptiEnableCallback") == 2);
   // Every op was pushed on both stacks; the self-test is not part of the result.
   using P = std::pair<int, std::uint64_t>;
-  CHECK(fake.external == std::vector<P>{{4, 0}, {3, kSelfTestOp}, {4, 1}, {3, 5}, {4, 1}, {3, 6}});
+  CHECK(fake.external == std::vector<P>{{4, 0}, {3, kSelfTestOp}, {3, kOutsideOp}, {4, 1}, {3, 5}, {4, 1}, {3, 6}});
   CHECK(activity.kernels == 2);
   CHECK(activity.attributed == 2);
   CHECK(activity.passes.at(0).ops.empty());
@@ -291,6 +291,29 @@ TEST_CASE("activity: nodes captured in an op and their clones belong to it") {
   CHECK(activity.passes.at(4).ops.at(21).kernel_seconds == Approx(3e-6));
   CHECK(activity.by_graph_node == 2);
   CHECK(activity.unattributed.kernels == 1);
+}
+
+TEST_CASE("activity: what is launched between ops is set apart, and what carries no id at all is a loss") {
+  FakeCupti fake;
+  fake.on_flush = [](FakeCupti& f) {
+    f.deliver(FakeCupti::self_test().bytes());
+    BufferMaker m;
+    // Set-up has the id at the bottom of the stack and no pass; one kernel lost its ids; one belongs to op 5.
+    m.external(2, kExternalOp, kOutsideOp).api(2, 1'500'000, 1'500'500).kernel(2, 1'501'000, 1'509'000).kernel(2, 1'510'000, 1'511'000);
+    m.kernel(3, 1'600'000, 1'601'000);
+    m.launch(4, 5, 1, 2'000'000).kernel(4, 2'001'000, 2'003'000);
+    f.deliver(m.bytes());
+  };
+  ActivitySession session(fake.api, fake.device, {});
+  Activity activity;
+  REQUIRE(whole_run(session, activity));
+  CHECK(activity.outside == 2);
+  CHECK(activity.kernels == 2);
+  CHECK(activity.attributed == 1);
+  CHECK(activity.unattributed.kernels == 1);
+  CHECK(activity.passes.at(0).ops.empty());
+  CHECK(activity.passes.at(1).ops.at(5).kernel_seconds == Approx(2e-6));
+  CHECK(trouble(activity) == std::vector<std::string>{"1 of 2 kernels belong to no op"});
 }
 
 TEST_CASE("activity: calls out of order are refused") {

@@ -65,6 +65,8 @@ TEST_CASE("forward-equivalent FLOP per token, S = 2048") {
       {"chinchilla-a4", {"246251520", "14032044032", "15038676992", "n/a", "n/a"}},
       {"nanogpt", {"322561536", "14220787712", "15009316864", "n/a", "n/a"}},
       {"torchtitan", {"322804224", "14288429056", "16083591168", "26571448320", "83485338624"}},
+      {"torchtitan-4300", {"322804224", "14288429056", "16083591168", "26571448320", "83485338624"}},  // no windows: as without it
+      {"megatron-3280", {"284812800", "13751025664", "15546187776", "26031947776", "78153633792"}},
       {"olmo-core", {"322730496", "14287904768", "16083066880", "26570924032", "n/a"}},
       {"litgpt", {"324377088", "14550573056", "17134264320", "94479327232", "1345634774016"}},
       {"verl", {"362007552", "14013169664", "16596860928", "26296188928", "80219602944"}},
@@ -210,6 +212,9 @@ TEST_CASE("the switches") {
     CHECK(keys("causal-half", 512) == 448.0);
     CHECK(keys("olmo-core", 512) == 512.0);
     CHECK(keys("verl", 512) == 256.0);
+    CHECK(keys("torchtitan-4300", 512) == 512.0);
+    CHECK(keys("torchtitan", 512) == 2048.0);
+    CHECK(keys("megatron-3280", 512) == 256.0);
     CHECK(keys("megatron", 512) == 1024.0);  // NVIDIA/Megatron-LM #1725: 2.29 times the truth
     CHECK(keys("megatron-bridge", 2047) == Approx(1024.4995).margin(5e-5));
     CHECK(keys("megatron-bridge", 2048) == 1024.0);

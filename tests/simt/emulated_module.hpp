@@ -62,6 +62,13 @@ inline Status queue(std::function<void()> call) {
   return Status::kOk;
 }
 
+// What the driver refuses while a stream is captured, because it would wait, allocate, or read host memory again at every replay.
+inline Status refused_in_capture(const char* what, Text* text) {
+  if (!emulated().capture) return Status::kOk;
+  if (text) std::snprintf(text->text, sizeof text->text, "%s while a stream is captured", what);
+  return Status::kFailed;
+}
+
 inline float element(const void* from, DType type, std::int64_t i) {
   return type == DType::kF32 ? static_cast<const float*>(from)[i] : static_cast<float>(static_cast<const bf16*>(from)[i]);
 }
@@ -104,32 +111,32 @@ inline Module make() {
   };
   m.close = [](Device*) {};
   m.state = [](Device*, DeviceState*) { return Status::kOk; };
-  m.allocate = [](Device*, std::int64_t bytes, void** memory, Text*) {
+  m.allocate = [](Device*, std::int64_t bytes, void** memory, Text* text) {
+    if (const Status status = refused_in_capture("allocated", text); status != Status::kOk) return status;
     *memory = simt::device_allocate(static_cast<std::size_t>(bytes));
     emulated().allocated += bytes;
     return Status::kOk;
   };
   m.release = [](Device*, void* memory) { simt::device_free(memory); };
-  m.memory_free = [](Device*, std::int64_t* bytes, Text*) {
+  m.memory_free = [](Device*, std::int64_t* bytes, Text* text) {
+    if (const Status status = refused_in_capture("asked for free memory", text); status != Status::kOk) return status;
     *bytes = emulated().memory;
     return Status::kOk;
   };
-  m.upload = [](Device*, void* to, const void* from, std::int64_t bytes, Text*) {
+  m.upload = [](Device*, void* to, const void* from, std::int64_t bytes, Text* text) {
+    if (const Status status = refused_in_capture("copied from the host", text); status != Status::kOk) return status;
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
     return Status::kOk;
   };
   m.download = [](Device*, void* to, const void* from, std::int64_t bytes, Text* text) {
-    if (emulated().capture) {
-      std::snprintf(text->text, sizeof text->text, "a captured stream cannot be waited for");
-      return Status::kFailed;
-    }
+    if (const Status status = refused_in_capture("copied to the host", text); status != Status::kOk) return status;
     ++emulated().downloads;
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
     return Status::kOk;
   };
   m.clear = [](Device*, void* memory, std::int64_t bytes, Text*) { return queue([=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }); };
   m.copy = [](Device*, void* to, const void* from, std::int64_t bytes, Text*) { return queue([=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }); };
-  m.wait = [](Device*, Text*) { return Status::kOk; };
+  m.wait = [](Device*, Text* text) { return refused_in_capture("waited", text); };
   m.make_event = [](Device*, Event** event, Text*) {
     *event = new double(0);
     return Status::kOk;
@@ -139,15 +146,16 @@ inline Module make() {
     *static_cast<double*>(event) = emulated().now;
     return Status::kOk;
   };
-  m.wait_event = [](Device*, Event*, Text*) { return Status::kOk; };
+  m.wait_event = [](Device*, Event*, Text* text) { return refused_in_capture("waited for an event", text); };
   m.elapsed = [](Device*, Event* from, Event* to, double* seconds, Text*) {
     *seconds = *static_cast<double*>(to) - *static_cast<double*>(from);
     return Status::kOk;
   };
   m.flush_l2 = [](Device*, Text*) { return Status::kOk; };
-  m.hold_stream = [](Device*, double, Text*) { return Status::kOk; };
+  m.hold_stream = [](Device*, double, Text* text) { return refused_in_capture("held the stream", text); };
   m.release_stream = [](Device*, Text*) { return Status::kOk; };
-  m.begin_capture = [](Device*, Text*) {
+  m.begin_capture = [](Device*, Text* text) {
+    if (const Status status = refused_in_capture("began a capture", text); status != Status::kOk) return status;
     emulated().capture = new EmulatedGraph;
     return Status::kOk;
   };
@@ -162,14 +170,16 @@ inline Module make() {
     emulated().capture = nullptr;
     return Status::kOk;
   };
-  m.launch_graph = [](Device*, Graph* graph, Text*) {
+  m.launch_graph = [](Device*, Graph* graph, Text* text) {
+    if (const Status status = refused_in_capture("launched a graph", text); status != Status::kOk) return status;
     ++emulated().graph_launches;
     for (const auto& call : *static_cast<EmulatedGraph*>(graph)) call();
     emulated().now += 1e-6;
     return Status::kOk;
   };
   m.free_graph = [](Device*, Graph* graph) { delete static_cast<EmulatedGraph*>(graph); };
-  m.plan_matmul = [](Device*, const Matmul* product, std::int32_t, std::int32_t* plan, MatmulChoice* choice, Text*) {
+  m.plan_matmul = [](Device*, const Matmul* product, std::int32_t, std::int32_t* plan, MatmulChoice* choice, Text* text) {
+    if (const Status status = refused_in_capture("chose a product's algorithm, which times candidates,", text); status != Status::kOk) return status;
     emulated().plans.push_back(*product);
     *plan = static_cast<std::int32_t>(emulated().plans.size()) - 1;
     choice->tile_m = 16, choice->tile_n = 8;

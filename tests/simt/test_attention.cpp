@@ -19,6 +19,10 @@ struct Case {
   bool cached = false;        // keys lie in slots of a cache, `room` per sequence
   std::int64_t room = 0;
   int splits = 1;
+  int shift = 0;              // elements by which all tensors begin behind an aligned address
+  int pad = 0;                // elements behind each row
+  bool bf16_sinks = false;
+  double spread = 1.5;        // of queries and keys
 };
 
 // Everything on the host in f64, and which rows are visible.
@@ -44,13 +48,14 @@ struct Tensors {
       key_offsets.push_back(c.cached ? static_cast<std::int32_t>((s + 1) * static_cast<size_t>(c.room)) : static_cast<std::int32_t>(key_positions.size()));
     }
     rows = offsets.back(), key_rows = key_offsets.back();
-    q_stride = c.heads * c.qk_dim + (own ? c.kv_heads * (c.qk_dim + c.v_dim) : 8);
-    kv_stride = own ? q_stride : c.kv_heads * (c.qk_dim + c.v_dim);
-    o_stride = c.heads * c.v_dim;
-    q = values<T>(1, static_cast<size_t>(rows * q_stride), 1.5);
-    kv = own ? q : values<T>(2, static_cast<size_t>(key_rows * kv_stride), 1.5);
+    q_stride = c.heads * c.qk_dim + (own ? c.kv_heads * (c.qk_dim + c.v_dim) : 8) + c.pad;
+    kv_stride = own ? q_stride : c.kv_heads * (c.qk_dim + c.v_dim) + c.pad;
+    o_stride = c.heads * c.v_dim + c.pad;
+    q = values<T>(1, static_cast<size_t>(rows * q_stride), c.spread);
+    kv = own ? q : values<T>(2, static_cast<size_t>(key_rows * kv_stride), c.spread);
     d_o = values<T>(3, static_cast<size_t>(rows * o_stride));
     sinks = values<float>(4, static_cast<size_t>(c.heads), 2.0);
+    for (float& sink : sinks) sink = c.bf16_sinks ? static_cast<float>(bf16(sink)) : sink;
   }
   std::int64_t k_at(const Case& c) const { return c.keys.empty() ? c.heads * c.qk_dim : 0; }
   std::int64_t v_at(const Case& c) const { return k_at(c) + c.kv_heads * c.qk_dim; }
@@ -131,11 +136,22 @@ template <class T>
 void check_attention(const Case& c, cuda::AttentionKernel kernel, bool backward) {
   const Tensors<T> t(c);
   const Expected e = expect(c, t);
+  const auto shifted = [&](std::vector<T> v) {
+    v.insert(v.begin(), static_cast<size_t>(c.shift), T(0.0f));
+    return v;
+  };
+  const auto behind = [&](const DeviceBuffer<T>& b) {
+    std::vector<float> v = narrow(b);
+    return std::vector<float>(v.begin() + c.shift, v.end());
+  };
   const auto got = in_all_orders([&] {
-    DeviceBuffer<T> q(t.q), own_kv(c.keys.empty() ? std::vector<T>{} : t.kv), o(e.o.size()), d_o(t.d_o), dq(t.q.size(), T(0.0f)), dkv(c.keys.empty() ? 0 : t.kv.size(), T(0.0f));
+    const std::vector<T> nothing;
+    DeviceBuffer<T> q(shifted(t.q)), own_kv(shifted(c.keys.empty() ? nothing : t.kv)), o(e.o.size() + static_cast<size_t>(c.shift), T(0.0f)), d_o(shifted(t.d_o));
+    DeviceBuffer<T> dq(q.size(), T(0.0f)), dkv(own_kv.size(), T(0.0f));
     const DeviceBuffer<T>& kv = c.keys.empty() ? q : own_kv;
     const DeviceBuffer<T>& dkv_at = c.keys.empty() ? dq : dkv;
     DeviceBuffer<float> lse(e.lse.size()), sinks(t.sinks), dsinks(t.sinks.size(), 0.5f), delta(e.lse.size());
+    DeviceBuffer<bf16> narrow_sinks(std::vector<bf16>(t.sinks.begin(), t.sinks.end())), narrow_dsinks(t.sinks.size(), bf16(0.5f));
     DeviceBuffer<std::int32_t> positions(t.positions), key_positions(t.key_positions), offsets(t.offsets), key_offsets(t.key_offsets), counts(t.counts);
     DeviceBuffer<std::int32_t> begin(static_cast<size_t>(t.rows)), end(static_cast<size_t>(t.rows));
     const auto sequences = static_cast<std::int64_t>(c.queries.size());
@@ -151,24 +167,26 @@ void check_attention(const Case& c, cuda::AttentionKernel kernel, bool backward)
       a.keys_per_sequence = std::max<std::int64_t>(a.keys_per_sequence, t.counts[s]);
     }
     a.heads = c.heads, a.kv_heads = c.kv_heads, a.qk_dim = c.qk_dim, a.v_dim = c.v_dim, a.scale = 1 / std::sqrt(static_cast<float>(c.qk_dim));
-    a.q = q.data(), a.k = kv.data() + t.k_at(c), a.v = kv.data() + t.v_at(c), a.q_stride = t.q_stride, a.kv_stride = t.kv_stride, a.v_head_stride = c.v_dim;
-    a.begin = begin.data(), a.end = end.data(), a.sinks = c.sinks ? sinks.data() : nullptr, a.o = o.data(), a.o_stride = t.o_stride, a.lse = lse.data();
+    a.q = q.data() + c.shift, a.k = kv.data() + c.shift + t.k_at(c), a.v = kv.data() + c.shift + t.v_at(c), a.q_stride = t.q_stride, a.kv_stride = t.kv_stride, a.v_head_stride = c.v_dim;
+    a.begin = begin.data(), a.end = end.data(), a.o = o.data() + c.shift, a.o_stride = t.o_stride, a.lse = lse.data();
     a.splits = c.splits;
+    if (c.sinks) a.sinks = c.bf16_sinks ? static_cast<const void*>(narrow_sinks.data()) : sinks.data(), a.sink_type = c.bf16_sinks ? DType::kBF16 : DType::kF32;
     DeviceBuffer<float> partial_o(static_cast<size_t>(c.splits) * e.lse.size() * static_cast<size_t>(c.v_dim)), partial_lse(static_cast<size_t>(c.splits) * e.lse.size());
     a.partial_o = partial_o.data(), a.partial_lse = partial_lse.data();
     REQUIRE(cuda::attention_kernel_for(a) == kernel);
     cuda::attention(a, nullptr);
-    std::array<std::vector<float>, 5> out{narrow(o), lse.host(), {}, {}, {}};
+    std::array<std::vector<float>, 5> out{behind(o), lse.host(), {}, {}, {}};
     if (!backward) return out;
     cuda::AttentionBackwardArgs b;
-    b.forward = a, b.d_o = d_o.data(), b.delta = delta.data(), b.dq = dq.data(), b.dk = dkv_at.data() + t.k_at(c), b.dv = dkv_at.data() + t.v_at(c);
-    if (c.sinks) b.dsinks = dsinks.data(), b.accumulate_sinks = true;
+    b.forward = a, b.d_o = d_o.data() + c.shift, b.delta = delta.data(), b.dq = dq.data() + c.shift, b.dk = dkv_at.data() + c.shift + t.k_at(c), b.dv = dkv_at.data() + c.shift + t.v_at(c);
+    if (c.sinks) b.dsinks = c.bf16_sinks ? static_cast<void*>(narrow_dsinks.data()) : dsinks.data(), b.accumulate_sinks = true;
     cuda::attention_backward(b, nullptr);
-    out[2] = narrow(dq), out[3] = narrow(dkv), out[4] = dsinks.host();
+    out[2] = behind(dq), out[3] = c.keys.empty() ? std::vector<float>{} : behind(dkv), out[4] = c.bf16_sinks ? narrow(narrow_dsinks) : dsinks.host();
     return out;
   });
   // P and dS are rounded to bf16 before the products on tensor cores, on sums of a few rows.
-  const double slack = sizeof(T) == 2 ? 3 * tolerance<T>() : 2e-5;
+  // Values grow with the spread, f32 scores (and with them the error of their exponentials) with its square.
+  const double wider = std::max(1.0, c.spread / 1.5), slack = sizeof(T) == 2 ? 3 * tolerance<T>() * wider : 2e-5 * wider * wider;
   require_close(got[0], e.o, slack, "o");
   require_close(got[1], e.lse, sizeof(T) == 2 ? 1e-4 : 2e-5, "lse");
   if (!backward) return;
@@ -180,7 +198,7 @@ void check_attention(const Case& c, cuda::AttentionKernel kernel, bool backward)
   }
   require_close(got[2], dq, 4 * slack, "dq");
   require_close(got[3], dkv, 4 * slack, "dkv");
-  for (int h = 0; c.sinks && h < c.heads; ++h) CHECK(got[4][static_cast<size_t>(h)] == Approx(0.5 + e.dsinks[static_cast<size_t>(h)]).margin(8 * slack));
+  for (int h = 0; c.sinks && h < c.heads; ++h) CHECK(got[4][static_cast<size_t>(h)] == Approx(0.5 + e.dsinks[static_cast<size_t>(h)]).margin(c.bf16_sinks ? tolerance<bf16>() : 8 * slack));
 }
 
 Ints counted(int n, int step = 1, int first = 0) {
@@ -200,6 +218,19 @@ TEST_CASE("attention on plain cores equals the naive loops, forward and backward
   }
   check_attention<float>({{counted(3)}, {}, 1, 1, 200, 136, kMasks[0]}, K::kSimt, true);
   check_attention<float>({{counted(2)}, {}, 2, 1, 300, 260, kMasks[0]}, K::kSimt, false);
+  // The widest head of every width that a lane's columns are compiled for; 576 is a latent row.
+  check_attention<float>({{counted(2)}, {}, 1, 1, 128, 128, kMasks[0]}, K::kSimt, true);
+  check_attention<float>({{counted(2)}, {}, 1, 1, 256, 256, kMasks[0]}, K::kSimt, true);
+  check_attention<float>({{counted(2)}, {}, 1, 1, 8, 576, kMasks[0]}, K::kSimt, true);
+  // Heads of whole packs in rows, or behind addresses, that are not.
+  Case odd{{counted(6)}, {}, 2, 1, 8, 8, kMasks[0], true};
+  odd.bf16_sinks = true;
+  odd.shift = 1;
+  check_attention<float>(odd, K::kSimt, true);
+  check_attention<bf16>(odd, K::kSimt, true);
+  odd.shift = 0, odd.pad = 1;
+  check_attention<float>(odd, K::kSimt, true);
+  check_attention<bf16>(odd, K::kSimt, true);
 }
 
 TEST_CASE("attention on tensor cores equals the naive loops, forward and backward") {
@@ -211,8 +242,11 @@ TEST_CASE("attention on tensor cores equals the naive loops, forward and backwar
   }
   check_attention<bf16>({{counted(37)}, {}, 1, 1, 128, 128, kMasks[0]}, K::kTensor, true);
   check_attention<bf16>({{counted(9)}, {}, 4, 2, 16, 16, kMasks[0]}, K::kTensor, true);  // two heads per key head, two of those
+  check_attention<bf16>({{counted(9)}, {}, 4, 2, 24, 16, kMasks[0]}, K::kTensor, true);  // the same with values narrower than keys
+  check_attention<bf16>({{counted(9)}, {}, 4, 2, 16, 40, kMasks[0]}, K::kTensor, true);
   // Whole blocks of 128 rows, where a tile of keys that all rows' ends cover still lies partly before the window of the last.
   check_attention<bf16>({{counted(256)}, {}, 1, 1, 8, 8, {MaskKind::kCausal, 150, 0}}, K::kTensor, true);
+  check_attention<bf16>({{counted(256)}, {}, 1, 1, 8, 8, {MaskKind::kCausal, 191, 0}}, K::kTensor, true);  // by one key: the last row's window begins at 65
   check_attention<bf16>({{counted(131), {}, counted(2)}, {}, 1, 1, 8, 8, kMasks[0]}, K::kTensor, true);
 }
 
@@ -229,6 +263,29 @@ TEST_CASE("attention over caches: one query per sequence and prompts in pieces, 
   check_attention<bf16>(wide_heads, K::kDecode, false);
   const Case pieces{{{40, 41, 42}, {7, 8}}, {counted(43), counted(9)}, 2, 1, 32, 32, kMasks[0], false, true, 50, 1};
   check_attention<bf16>(pieces, K::kTensor, false);
+  // A whole block of 128 queries behind 62 keys: the first sees all of the first tile but its last key.
+  const Case behind{{counted(128, 1, 62)}, {counted(190)}, 1, 1, 8, 8, kMasks[0], false, true, 190, 1};
+  check_attention<bf16>(behind, K::kTensor, false);
+  // Long enough that every warp fetches into a stage that it has read before; the last list fills its room to the end of the buffer.
+  for (const int splits : {1, 2}) {
+    const Case full{{{299}, {306}}, {counted(300), counted(307)}, 2, 1, 16, 16, kMasks[0], false, true, 307, splits};
+    check_attention<bf16>(full, K::kDecode, false);
+    check_attention<float>(full, K::kSimt, false);
+  }
+}
+
+TEST_CASE("scores hundreds apart: whichever warp, tile or split holds the largest, nothing overflows") {
+  using K = cuda::AttentionKernel;
+  Case far{{{99}}, {counted(100)}, 2, 1, 64, 64, kMasks[0], true, true, 100, 3};
+  far.spread = 14.0;  // dot products of order 14^2 / 3 * 8
+  check_attention<bf16>(far, K::kDecode, false);
+  check_attention<float>(far, K::kSimt, false);
+  far.splits = 1;
+  check_attention<bf16>(far, K::kDecode, false);
+  Case rows{{counted(70)}, {}, 1, 1, 64, 64, kMasks[0], true};
+  rows.spread = 14.0;
+  check_attention<bf16>(rows, K::kTensor, false);
+  check_attention<float>(rows, K::kSimt, false);
 }
 
 TEST_CASE("key ranges of cached lists: positions with gaps, and lists of all tokens") {
@@ -248,6 +305,7 @@ TEST_CASE("key ranges of cached lists: positions with gaps, and lists of all tok
   CHECK(ranges({MaskKind::kCausal, 0, 4}, {5, 3}, at, kept, false) == Pair{{3, 4, 1}, {4, 5, 3}});
   CHECK(ranges({MaskKind::kCausal, 0, 0}, {5, 3}, at, kept, false) == Pair{{0, 0, 0}, {4, 5, 3}});
   CHECK(ranges({MaskKind::kFull, 0, 0}, {5, 3}, at, {}, false) == Pair{{0, 0, 0}, {5, 5, 3}});
+  CHECK(ranges({MaskKind::kCausal, 2, 0}, {5, 3}, {17, 19, 16}, {}, false) == Pair{{4, 5, 3}, {4, 5, 3}});  // positions behind all slots see nothing
   // Every token kept its keys; tokens 1 and 4 of six, and 2 of three, ask.
   CHECK(ranges({MaskKind::kCausal, 0, 0}, {6, 3}, {1, 4, 2}, {}, true) == Pair{{0, 0, 0}, {2, 5, 3}});
   CHECK(ranges({MaskKind::kCausal, 2, 0}, {6, 3}, {1, 4, 2}, {}, true) == Pair{{0, 3, 1}, {2, 5, 3}});

@@ -1,5 +1,6 @@
 // Whole op lists on the CUDA backend over the emulated device, against the reference: every kernel with the arguments that the host side gives it.
 #include <cmath>
+#include <numeric>
 
 #include "kernels/cuda_host/execution.hpp"
 #include "kernels/cuda_host/probe.hpp"
@@ -178,6 +179,56 @@ TEST_CASE("graphs give the same bits as launches op by op, with row counts that 
   CHECK(none == 0);
   CHECK(whole == 1);
   CHECK(buckets > 3);  // three segments, of which two have buckets
+}
+
+TEST_CASE("a watched pass shows every op while it is queued or captured, and the launches of graphs", "[cuda]") {
+  struct Seen : PassWatcher {
+    std::vector<int> ops;
+    int open = 0, launches = 0;
+    void begin_op(int instance) override { ops.push_back(instance), ++open; }
+    void end_op(int instance) override {
+      CHECK(ops.back() == instance);
+      --open;
+    }
+    void begin_launch() override {
+      CHECK(open == 0);
+      ++launches;
+    }
+    void end_launch() override { CHECK(open == 0); }
+  };
+  Tiny t;
+  t.every = 2;
+  t.layers = 4;
+  t.capacity = Fraction{1, 2};
+  for (const GraphMode mode : {GraphMode::kNone, GraphMode::kWhole, GraphMode::kBuckets}) {
+    const Workload w = build(network(t), scenario(Phase::kDecode, 5, 9));
+    BindOptions options;
+    options.graph = mode;
+    const auto execution = EmulatedBackend().bind(w, options);
+    auto& cuda = dynamic_cast<CudaExecution&>(*execution);
+    std::vector<int> once(static_cast<size_t>(cuda.instance_count()));
+    std::iota(once.begin(), once.end(), 0);
+    Seen eager, second, third;
+    cuda.run_watched(eager);  // the first pass is launched op by op
+    CHECK(eager.ops == once);
+    CHECK(eager.launches == 0);
+    cuda.run_watched(second);
+    cuda.run_watched(third);
+    CHECK(second.open == 0);
+    if (mode == GraphMode::kNone) {
+      CHECK((second.ops == once && third.ops == once && third.launches == 0));
+      continue;
+    }
+    const int segments = mode == GraphMode::kWhole ? 1 : 3;
+    CHECK(second.launches == segments);
+    CHECK(second.ops.size() >= once.size());  // one capture per bucket
+    CHECK(third.ops.empty());
+    CHECK(third.launches == segments);
+    const std::int64_t launches = emulated().graph_launches;
+    cuda.run();  // nobody watches
+    CHECK(emulated().graph_launches == launches + segments);
+    CHECK(third.launches == segments);
+  }
 }
 
 TEST_CASE("a training step is launched op by op whatever was asked for", "[cuda]") {

@@ -9,6 +9,7 @@
 
 #include "lib/gpu/model_io.hpp"
 #include "lib/gpu/table_fit.hpp"
+#include "models/registry.hpp"
 
 using namespace fathom;
 using namespace fathom::gpu;
@@ -67,6 +68,19 @@ TEST_CASE("committed machine files: bitwise round trip, ranges, held-out errors 
   CHECK(gemm_p90 <= 11);
   CHECK(prefill <= 5.5);
   CHECK(decode <= 4);
+}
+
+// They are read at every start without being hashed again: what is built in must be what was hashed.
+TEST_CASE("built-in machine files are the committed ones, and their hashes are right") {
+  std::size_t seen = 0;
+  for (const BuiltinFile& file : builtin_machine_fits()) {
+    INFO(file.name);
+    const GpuModel sealed = parse_model(file.text, std::string(file.name), true);
+    CHECK(sealed.hash == model_hash(file.text));
+    CHECK(write_model(sealed) == file.text);
+    ++seen;
+  }
+  CHECK(seen == known_devices().size());
 }
 
 // Utilisation above 1.05 of the datasheet peak would be a broken prediction; more work never comes out free.

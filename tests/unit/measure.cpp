@@ -40,6 +40,7 @@ class ScriptedExecution : public Execution {
   }
   void begin_pass() override { ++passes; }
   void run_instance(int) override {
+    if (stop_at > 0 && world_.now >= stop_at) throw Stopped();
     ++runs;
     world_.spend(seconds_);
   }
@@ -68,6 +69,7 @@ class ScriptedExecution : public Execution {
 
   int passes = 0, runs = 0, references = 0, probes = 0;
   double ceiling = 0;
+  double stop_at = 0;  // seconds; 0: never
   World& world() { return world_; }
 
  private:
@@ -268,6 +270,32 @@ TEST_CASE("an interrupt ends the measurement with what there is") {
   CHECK(m.stopped_by == "interrupt");
   CHECK(m.step.raw.values.size() >= 1);
   CHECK(m.ops[0].status == MeasureStatus::kNotRun);
+}
+
+TEST_CASE("a stop within a pass drops the round it was in") {
+  // Four uses of 10 ms each: a pass end to end takes 40 ms, one op by op 40 ms and at most 8 references of 0.1 ms.
+  Alone<ScriptedExecution> alone(product_workload(64, 64, 64, 4), 1e-2);
+  MeasureOptions options;
+  options.warmup = 1;
+  options.min_rounds = options.max_rounds = 50;
+  const Measurement whole = alone.measured(options);
+  REQUIRE(whole.step.rounds == 50);
+  const double all = alone.world.now;
+  for (const double share : {0.01, 0.3, 0.56, 0.8, 0.99}) {
+    Alone<ScriptedExecution> stopped(product_workload(64, 64, 64, 4), 1e-2);
+    stopped.x.stop_at = share * all;
+    const Measurement m = stopped.measured(options);
+    CAPTURE(share);
+    CHECK(m.interrupted);
+    CHECK(m.stopped_by == "interrupt");
+    CHECK(m.step.rounds < 50);
+    const auto rounds = static_cast<size_t>(m.step.rounds);
+    CHECK(m.ops[0].raw.values.size() == 4 * rounds);
+    CHECK(m.ops[0].round_total.size() == rounds);
+    if (rounds == 0) continue;
+    CHECK(m.ops[0].rows_executed == 4);  // the mean per use of the rounds that count, as ScriptedExecution says
+    CHECK(m.ops[0].seconds == Approx(1e-2));
+  }
 }
 
 TEST_CASE("the spread of halves") {

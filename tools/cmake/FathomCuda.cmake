@@ -79,6 +79,7 @@ if(FATHOM_CUDA_BUILT)
     set(launcher ${FATHOM_CCACHE})
   endif()
   add_library(fathom_cuda MODULE ${cuda_sources})
+  set_target_properties(fathom_cuda PROPERTIES UNITY_BUILD OFF)   # few host files, each with its own anonymous types
   # Everything but the entry is hidden; the runtime is inside, so nothing else in the process meets a second one.
   set_target_properties(fathom_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
     CUDA_COMPILER_LAUNCHER "${CMAKE_SOURCE_DIR}/tools/cmake/ptxas_log.sh;${launcher}"
