@@ -28,7 +28,7 @@ struct ChosenCore {
 struct ExpectedReach {
   double pairs = -1, keys = 0;
 };
-// Expected pairs and keys of all sequences after `past` earlier tokens each (SPEC_MOD 3).
+// Expected pairs and keys of all sequences after `past` earlier tokens each.
 ExpectedReach expected_reach(const ChosenCore& core, std::int64_t past);
 
 }  // namespace fathom

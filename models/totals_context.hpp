@@ -1,6 +1,6 @@
 // Totals of decode steps that differ in the number of cached keys alone.
 //
-// One new token per sequence: pairs, keys and rows of the cache are affine in the context while no window or chunk ends (SPEC_COUNT 3, 7), and nothing else changes. Two
+// One new token per sequence: pairs, keys and rows of the cache are affine in the context while no window or chunk ends, and nothing else changes. Two
 // counted steps give all later ones of that stretch, exactly. Of the expectation only attention over rows that a router chose is worked out anew, by the formula that the
 // op list uses, so that it is the same to the last bit.
 #pragma once

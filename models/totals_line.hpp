@@ -1,6 +1,6 @@
 // Totals of networks that differ in one size alone, in even steps of it.
 //
-// Every cost rule is a polynomial of degree 2 or less in the width, the MLP width and the vocabulary (rows times one or two sizes, SPEC_COUNT 4, 5, 8, 9), whole numbers that no
+// Every cost rule is a polynomial of degree 2 or less in the width, the MLP width and the vocabulary (rows times one or two sizes), whole numbers that no
 // rule rounds. Three counted networks in a row give all later ones of the line, exactly; two more are counted and compared before that is believed.
 #pragma once
 

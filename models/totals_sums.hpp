@@ -38,8 +38,8 @@ inline bool moderate(const Scenario& s) {
   return s.batch <= kLargest && std::max({s.length, s.context, s.past}) <= kLargest;
 }
 
-// A number that is the same for two numbers of keys iff no window or chunk of any layer ends between them: pairs and keys are polynomials from one to the other
-// (SPEC_COUNT 3). Each term only rises, so equal sums mean equal terms.
+// A number that is the same for two numbers of keys iff no window or chunk of any layer ends between them: pairs and keys are polynomials from one to the other.
+// Each term only rises, so equal sums mean equal terms.
 inline std::int64_t stretch_of(const Network& network, std::int64_t keys) {
   std::int64_t stretch = 0;
   for (const BlockConfig& kind : network.kinds) {

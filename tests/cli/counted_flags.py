@@ -87,7 +87,7 @@ class CountedFlags(CliTest):
         self.refuses(2, "counted, not predicted", "sweep", model, "--do", "predict", "--on", "h200", "--seq", "16", "--fusion", "none")
 
     def test_whole_runs_pass_64_bits(self):
-        # 235,106,230,272 FLOP per token (SPEC_COUNT 13) x 10^13 tokens; 10^13 / 2048 steps.
+        # 235,106,230,272 FLOP per token x 10^13 tokens; 10^13 / 2048 steps.
         for text in ("1e13", "10T", "10000000000000", "10000B"):
             totals = self.totals("deepseek-v3", "--phase", "train", "--seq", "2048", "--run-tokens", text)
             self.assertEqual((totals["run_flops"], totals["run_steps"]), (2351062302720000000000000, 4882812500))

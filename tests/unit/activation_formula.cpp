@@ -1,4 +1,4 @@
-// The published closed form of activation memory (SPEC_COUNT 9, check 1): its integer, and the named way to what the op list keeps.
+// The published closed form of activation memory: its integer, and the named way to what the op list keeps.
 #include <catch2/catch.hpp>
 
 #include "models/count/activation_formula.hpp"
@@ -64,7 +64,7 @@ TEST_CASE("other architectures and types: every byte has a reason", "[activation
         CHECK(f.published + sum(f) == f.counted);
         for (const Reason& reason : f.reasons) CHECK(reason.text.find("further tensors") == std::string::npos);
       }
-  // Llama 3 8B, bf16, 2048 tokens: 139,400 bytes per token and layer (SPEC_COUNT 9, check 3).
+  // Llama 3 8B, bf16, 2048 tokens: 139,400 bytes per token and layer.
   CHECK(activation_formula(builtin_network("llama-3-8b"), train(2048, 1)).counted.str() == "285491200");
   CHECK_FALSE(activation_formula(builtin_network("mixtral-8x7b"), train(8, 1)).unavailable.empty());
   Scenario again = train(8, 1);

@@ -1,4 +1,4 @@
-// The integers of SPEC_COUNT's tables that no other test has: pairs, rows per layer, training, and what public tools got wrong.
+// Integers of published tables that no other test has: pairs, rows per layer, training, and what public tools got wrong.
 #include <catch2/catch.hpp>
 
 #include "models/builder.hpp"
@@ -33,7 +33,7 @@ std::string per_token(const Network& n, const Scenario& s, std::optional<Part> p
 
 }  // namespace
 
-TEST_CASE("pairs by mask (SPEC_COUNT 3)", "[list_tables]") {
+TEST_CASE("pairs by mask", "[list_tables]") {
   CHECK(text(visible_pairs({MaskKind::kFull, 0, 0}, kLength, 0)) == "4194304");
   CHECK(text(visible_pairs({MaskKind::kCausal, 0, 0}, kLength, 0)) == "2098176");
   CHECK(window_pairs(1) == "2048");
@@ -52,7 +52,7 @@ TEST_CASE("pairs by mask (SPEC_COUNT 3)", "[list_tables]") {
   }
 }
 
-TEST_CASE("rows of the reference table by layer, per token (SPEC_COUNT 13)", "[list_tables]") {
+TEST_CASE("rows of the reference table by layer, per token", "[list_tables]") {
   const Scenario s = step(Phase::kPrefill);
   const auto times = [](u128 one, u128 layers) { return text(one * layers); };
   CHECK(per_token(builtin_network("gpt2-124m"), s, Part::kFfn) == times(9'437'184, 12));
@@ -77,21 +77,21 @@ TEST_CASE("rows of the reference table by layer, per token (SPEC_COUNT 13)", "[l
   CHECK(per_token(builtin_network("llama-3-8b"), s, Part::kCore) == times(16'785'408, 32));
 }
 
-TEST_CASE("training of the reference models, per token (SPEC_COUNT 13)", "[list_tables]") {
+TEST_CASE("training of the reference models, per token", "[list_tables]") {
   const Scenario s = step(Phase::kTrain);
   CHECK(per_token(builtin_network("gpt2-124m"), s) == "854493696");
   CHECK(per_token(builtin_network("llama-2-7b"), s) == "41253863424");
   CHECK(per_token(builtin_network("llama-3-8b"), s) == "46639349760");
   CHECK(per_token(builtin_network("mixtral-8x7b"), s) == "78102921216");
   CHECK(per_token(builtin_network("deepseek-v3"), s) == "235106230272");
-  // Only the token table frozen: layer 0's q, k, v input gradients drop out (SPEC_COUNT 6).
+  // Only the token table frozen: layer 0's q, k, v input gradients drop out.
   Network llama = builtin_network("llama-3-8b");
   CHECK(per_token(llama, step(Phase::kTrain, true)) == "48249176064");
   llama.freeze_embedding = true;
   CHECK(per_token(llama, step(Phase::kTrain, true)) == "48198844416");
 }
 
-TEST_CASE("what public tools got wrong is not what is counted (SPEC_COUNT 15)", "[list_tables]") {
+TEST_CASE("what public tools got wrong is not what is counted", "[list_tables]") {
   const Scenario s = step(Phase::kPrefill);
   const Network llama3 = builtin_network("llama-3-8b"), llama2 = builtin_network("llama-2-7b");
   // Case 6: with query and key/value widths swapped a layer has 109,051,904.
