@@ -42,6 +42,7 @@ std::pair<std::string, std::string> refused(const std::string& text) {
 
 TEST_CASE("figures that cannot be true are refused where they stand", "[record_check]") {
   CHECK(refused(record()) == std::pair<std::string, std::string>{});
+  CHECK(refused(record(R"("bytes_read": 7)", R"("bytes_read": 7, "samples_s": [1, 2])")) == std::pair<std::string, std::string>{});
   struct Row {
     const char *from, *to, *pointer, *says;
   };
@@ -59,6 +60,8 @@ TEST_CASE("figures that cannot be true are refused where they stand", "[record_c
       {R"("predicted_lo_s": 1)", R"("predicted_lo_s": 2.5)", "/totals/predicted_lo_s", "above predicted_s"},
       {R"("p95_s": 5)", R"("p95_s": 3.5)", "/totals/p50_s", "above p95_s"},
       {R"("params_active": 9)", R"("params_active": 10)", "/totals/params_active", "above params_total"},
+      {R"("bytes_read": 7)", R"("bytes_read": 7, "samples_s": [1, -2])", "/totals/samples_s/1", "cannot be negative"},
+      {R"("bytes_read": 7)", R"("bytes_read": 7, "samples_s": 1)", "/totals/samples_s", "no list"},
       {R"("batch": 1)", R"("batch": -1)", "/scenario/batch", "cannot be negative"},
       {R"("seq": 8)", R"("seq": "eight")", "/scenario/seq", "text 'eight'"},
       {R"("share": 1)", R"("share": 1.5)", "/ops/0/share", "at most 1"},
