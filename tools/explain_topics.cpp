@@ -185,7 +185,12 @@ void explain_column_into(Document& document, const Column& column, const Configu
   const bool generate = configuration.scenario.phase == Phase::kGenerate;
   std::optional<Workload> workload;
   if (!generate) workload = build(configuration.network, configuration.scenario);
-  const Result result = generate ? count_generation(configuration) : counted_result(configuration.label, configuration.network, configuration.scenario, *workload);
+  Result result = generate ? count_generation(configuration) : counted_result(configuration.label, configuration.network, configuration.scenario, *workload);
+  if (column.key == "flops_ratio" && !generate && configuration.network.has_routes()) {
+    const Network dense = dense_twin(configuration.network);
+    const double whole = comparable_flops(build(dense, for_dense_twin(dense, configuration.scenario)));
+    if (whole > 0) result.totals.set("flops_ratio", Cell::number(comparable_flops(*workload) / whole));
+  }
   KeyValues list;
   scenario_into(list, result.scenario);
   const Cell* value = result.totals.find(std::string(column.key));
