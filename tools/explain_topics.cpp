@@ -60,7 +60,8 @@ std::string source_of(std::string_view key) {
       Row{"params_active", "SPEC_COUNT 9"},            Row{"kv_bytes", "SPEC_COUNT 9; SPEC_MOD 7"},         Row{"kv_bytes_per_token", "SPEC_COUNT 9"},
       Row{"weight_bytes", "SPEC_COUNT 9"},             Row{"gradient_bytes", "SPEC_COUNT 9"},               Row{"optimizer_bytes", "SPEC_COUNT 6, 9"},
       Row{"saved_bytes", "SPEC_COUNT 9; SPEC_MOD 5"},  Row{"peak_bytes", "liveness over the op list"},      Row{"flops_ratio", "SPEC_MOD 2"},
-      Row{"run_steps", "SPEC_COUNT 14"},               Row{"run_flops", "SPEC_COUNT 14"},
+      Row{"run_steps", "SPEC_COUNT 14"},               Row{"run_flops", "SPEC_COUNT 14"},               Row{"mfu", "SPEC_COUNT 10"},
+      Row{"hfu", "SPEC_COUNT 10"},
       Row{"rows_dropped", "SPEC_COUNT 4, 8"},          Row{"rows_declared", "SPEC_MOD 2.1, 6"},         Row{"rows_expected", "SPEC_MOD 6; SPEC_COUNT 8"},
   };
   for (const Row& row : kSources)
