@@ -100,13 +100,13 @@ class CountedFlags(CliTest):
             self.refuses(3, "--run-tokens", "count", "gpt2-124m", "--phase", "train", "--run-tokens=" + text)
 
     def test_utilisation(self):
-        # Llama 3 8B, training, 16 x 2048 tokens: 46,639,349,760 FLOP per token (SPEC_COUNT 13), with the fused backward's repeated QK^T 46,907,916,288... of the list.
+        # Llama 3 8B, training, 16 x 2048 tokens: 46,639,349,760 FLOP per token (SPEC_COUNT 13), 46,907,916,288 with the QK^T that a fused backward repeats.
         base = ("llama-3-8b", "--phase", "train", "--batch", "16", "--seq", "2048", "--step-time", "500ms", "--peak", "989TFLOP/s", "--devices", "8")
         record = self.json("count", *base, "-o", "json")
         whole = 0.5 * 8 * 989e12
         self.assertAlmostEqual(record["totals"]["mfu"], 46639349760 * 16 * 2048 / whole, places=12)
         self.assertAlmostEqual(record["totals"]["hfu"], 46907916288 * 16 * 2048 / whole, places=12)
-        self.assertIn("8 devices of 989 TFLOP/s", str(record["notes"]))
+        self.assertIn("8 devices of 989.0 TFLOP/s", str(record["notes"]))
         # Full recomputation changes what runs: 61,135,126,528 per token and the repeated product.
         again = self.json("count", *base, "--recompute", "full", "-o", "json")["totals"]
         self.assertEqual(again["mfu"], record["totals"]["mfu"])
