@@ -109,9 +109,9 @@ u128 parse_tokens(const std::string& text) {
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
-  app.add_option("--run-tokens", flags.run_tokens, "train: tokens of a whole run, such as 300B or 14.8T; gives its steps and FLOPs")->type_name("D")->group("Run");
-  app.add_option("--step-time", flags.step_time, "time of this step, such as 1.2s: gives MFU and HFU with --peak")->type_name("T")->group("Run");
-  app.add_option("--peak", flags.peak, "dense peak of one device, such as 989TFLOP/s")->type_name("RATE")->group("Run");
+  app.add_option("--run-tokens", flags.run_tokens, "train: tokens of a whole run, such as 300B or 14.8T; gives its steps and FLOPs [none]")->type_name("D")->group("Run");
+  app.add_option("--step-time", flags.step_time, "time of this step, such as 1.2s: gives MFU and HFU with --peak [none]")->type_name("T")->group("Run");
+  app.add_option("--peak", flags.peak, "dense peak of one device, such as 989TFLOP/s [none]")->type_name("RATE")->group("Run");
   app.add_option("--devices", flags.devices, "devices that share the step [1]")->type_name("N")->group("Run");
 }
 
