@@ -57,7 +57,7 @@ TEST_CASE("figures that cannot be true are refused where they stand", "[record_c
       {R"("bytes_read": 7)", R"("bytes_read": 1e999)", "", "number overflow"},
       {R"("time_ratio": 2)", R"("time_ratio": 0.5)", "/totals/time_ratio", "measured_s and predicted_s give 2"},
       {R"("error": -0.5)", R"("error": 1)", "/totals/error", "give -0.5"},
-      {R"("predicted_lo_s": 1)", R"("predicted_lo_s": 2.5)", "/totals/predicted_lo_s", "above predicted_s"},
+      {R"("predicted_lo_s": 1)", R"("predicted_lo_s": 3.5)", "/totals/predicted_lo_s", "above predicted_hi_s"},
       {R"("p95_s": 5)", R"("p95_s": 3.5)", "/totals/p50_s", "above p95_s"},
       {R"("params_active": 9)", R"("params_active": 10)", "/totals/params_active", "above params_total"},
       {R"("bytes_read": 7)", R"("bytes_read": 7, "samples_s": [1, -2])", "/totals/samples_s/1", "cannot be negative"},
