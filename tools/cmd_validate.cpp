@@ -16,6 +16,7 @@
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
+#include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
@@ -208,7 +209,7 @@ class Validation {
       const StepComparison& r = t.comparison.raw;
       const bool measured = n.measured > 0;
       const double ops = static_cast<double>(std::max<size_t>(1, t.workload->ops().size()));
-      table.add_row({Cell::text(c.source.label), Cell::number(t.bracketed.seconds), Cell::number(t.bracketed.lo), Cell::number(t.bracketed.hi), measured ? Cell::number(n.measured) : Cell::status("not measured"),
+      table.add_row({Cell::text(c.source.label), Cell::number(t.bracketed.seconds), Cell::number(t.bracketed.lo), upper_cell(t.bracketed.hi), measured ? Cell::number(n.measured) : Cell::status("not measured"),
                      measured ? Cell::number(n.error) : Cell(), measured ? Cell::number(n.noise) : Cell(), measured ? Cell::text(std::string(verdict_name(n.verdict))) : Cell(), Cell::number(t.raw.seconds),
                      r.measured > 0 ? Cell::number(r.measured) : Cell(), r.measured > 0 ? Cell::number(r.error) : Cell(), Cell::number(1 - t.bracketed.out_of_range / ops)});
     }
