@@ -36,8 +36,8 @@ struct Case {
   StepPrediction held_out;       // without any curve of its products' (n, k); no workload: not predicted
 };
 
-bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape) {
-  return c.dtype == op.act && c.variant == gemm_variant(op) && c.n == shape.n && c.k == shape.k;
+bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape, double few) {
+  return c.dtype == op.act && c.variant == gemm_variant(op, shape.rows, few) && c.n == shape.n && c.k == shape.k;
 }
 
 // Was this very (m, n, k) a calibration point?
@@ -47,7 +47,7 @@ bool seen_point(const Machine& machine, int threads, const OpSpec& spec) {
   const Executed size = declared(spec);
   const ProductShape shape = product_shape(*gemm, static_cast<double>(size.rows) / product_groups(*gemm, size));
   return std::any_of(machine.gemm_curves.begin(), machine.gemm_curves.end(), [&](const GemmCurve& c) {
-    return c.threads == threads && same_product(c, *gemm, shape) && std::find(c.rows.begin(), c.rows.end(), std::llround(shape.rows)) != c.rows.end();
+    return c.threads == threads && same_product(c, *gemm, shape, streamed_rows(machine, gemm->act, threads)) && std::find(c.rows.begin(), c.rows.end(), std::llround(shape.rows)) != c.rows.end();
   });
 }
 
@@ -55,7 +55,10 @@ Machine without_shapes_of(Machine machine, const Workload& w) {
   std::erase_if(machine.gemm_curves, [&](const GemmCurve& c) {
     return std::any_of(w.ops().begin(), w.ops().end(), [&](const Op& op) {
       const auto* gemm = std::get_if<Gemm>(&op.spec);
-      return gemm && same_product(c, *gemm, product_shape(*gemm, static_cast<double>(gemm->rows.count)));
+      if (!gemm) return false;
+      const ProductShape shape = product_shape(*gemm, static_cast<double>(gemm->rows.count));
+      return same_product(c, *gemm, shape, 0) || same_product(c, *gemm, shape, 1e9);  // both code paths
+
     });
   });
   return machine;

@@ -119,7 +119,7 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
   const Form* chosen = nullptr;
   for (const Form& form : forms) {
     // The first form answers however few points there are; richer ones need enough of them.
-    if (members.size() < (chosen ? 3 * form.size() : form.size())) continue;
+    if (members.size() < (chosen ? 2 * form.size() : form.size())) continue;
     Fitted f = fitted(form, values, y, weights);
     if (chosen && !(f.error < best.error)) continue;
     best = std::move(f);
@@ -143,21 +143,36 @@ const ClassFit* fit_named(const Machine& machine, const std::string& name, DType
   return nullptr;
 }
 
+double rows_each(const CalibrationPoint& p) {
+  const auto* gemm = std::get_if<Gemm>(&p.spec);
+  return gemm ? p.work.rows / product_groups(*gemm, declared(p.spec)) : p.work.rows;
+}
+
+double few_rows(const StreamedRows& streamed, DType dtype) {
+  const auto found = streamed.find(dtype);
+  return found == streamed.end() ? 0 : static_cast<double>(found->second);
+}
+
 // What separates products whose operands are in different places.
-void fit_product_places(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
+void fit_product_places(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed) {
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> groups;
   for (const CalibrationPoint& p : points)
-    if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, p.work.rows / product_groups(*gemm, declared(p.spec))), gemm->act}].push_back(&p);
+    if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
   const Form form = with_levels({kFixed, kPerFlop}, machine);
-  for (const auto& [key, members] : groups)
+  for (const auto& [key, members] : groups) {
+    const size_t before = machine.class_fits.size();
     if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads);
+    if (key.first != "product_few" || machine.class_fits.size() == before) continue;
+    machine.class_fits.back().low["rows"] = 1;
+    machine.class_fits.back().high["rows"] = few_rows(streamed, key.second);
+  }
 }
 
 // Curves of the products among the points, and the residuals of their inner points predicted from their neighbours.
 void fit_products(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
   using Key = std::tuple<DType, std::string, std::int64_t, std::int64_t>;
   struct Sample {
-    double seconds, weight;
+    double seconds, weight;  // weight: how certain, and how near to main memory its operands were
   };
   std::map<Key, std::map<std::int64_t, std::vector<Sample>>> curves;
   for (const CalibrationPoint& p : points) {
@@ -165,15 +180,16 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
     if (!gemm) continue;
     // A grouped product is as many products as sets of weights have rows, each of its share of the rows.
     const double groups = product_groups(*gemm, declared(p.spec));
+    const double few = streamed_rows(machine, gemm->act, threads);
     const ProductShape shape = product_shape(*gemm, p.work.rows / groups);
-    double seconds = p.measured / groups;
-    if (const ClassFit* places = fit_named(machine, product_fit_name(*gemm, p.work.rows / groups), gemm->act, threads)) {
+    double seconds = p.measured / groups, weight = weight_of(p);
+    if (const ClassFit* places = fit_named(machine, product_fit_name(*gemm, p.work.rows / groups, few), gemm->act, threads)) {
       const FitValues c = fit_coefficients(*places, p.spec, machine);
       const double here = fit_time(c, fit_values(p.spec, p.work, p.roofline, p.passing, threads));
       const double far = fit_time(c, fit_values(p.spec, p.work, p.roofline, all_from_memory(p.work, static_cast<int>(machine.levels.size())), threads));
-      if (here > 0 && far > 0) seconds *= far / here;
+      if (here > 0 && far > 0) seconds *= far / here, weight *= std::pow(std::min(1.0, here / far), 4);
     }
-    curves[{gemm->act, gemm_variant(*gemm), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back({seconds, weight_of(p)});
+    curves[{gemm->act, gemm_variant(*gemm, p.work.rows / groups, few), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back({seconds, weight});
   }
   std::map<DType, std::vector<double>> residuals;
   for (auto& [key, times] : curves) {
@@ -184,8 +200,16 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
     curve.threads = threads;
     curve.n = std::get<2>(key);
     curve.k = std::get<3>(key);
+    // Where enough row counts were measured as they are asked for, those that were not only disturb.
+    const auto best_weight = [](const std::vector<Sample>& samples) {
+      double best = 0;
+      for (const Sample& s : samples) best = std::max(best, s.weight);
+      return best;
+    };
+    const auto good = std::count_if(times.begin(), times.end(), [&](const auto& at) { return best_weight(at.second) > 0.5; });
     for (auto& [rows, samples] : times) {
       double best = 0;
+      if (good >= 3 && best_weight(samples) < 0.25) continue;
       for (const Sample& s : samples) best = std::max(best, s.weight);
       std::vector<double> seconds;  // of those about as certain as the best
       for (const Sample& s : samples)
@@ -228,8 +252,8 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
 
 }  // namespace
 
-std::string gemm_variant(const Gemm& op) {
-  const std::string grouped = op.experts > 1 ? "_grouped" : "";
+std::string gemm_variant(const Gemm& op, double rows, double few) {
+  const std::string grouped = std::string(op.experts > 1 ? "_grouped" : "") + (op.role == GemmRole::kForward && rows <= few && few > 0 ? "_few" : "");
   switch (op.role) {
     case GemmRole::kForward: return (op.transposed ? "tied" : "forward") + grouped;
     case GemmRole::kInputGradient: return (op.transposed ? "dx_tied" : "dx") + grouped;
@@ -256,7 +280,10 @@ double curve_time(const GemmCurve& curve, double rows, double* octaves) {
   }
   if (rows >= last) {
     if (octaves) *octaves = std::log2(rows / last);
-    return curve.seconds.back() * rows / last;
+    const size_t end = curve.rows.size() - 1;
+    if (!curve.variant.ends_with("_few") || end == 0) return curve.seconds.back() * rows / last;
+    const double slope = std::log(curve.seconds[end] / curve.seconds[end - 1]) / std::log(last / static_cast<double>(curve.rows[end - 1]));
+    return curve.seconds.back() * std::pow(rows / last, std::clamp(slope, 0.0, 1.0));
   }
   const auto above = static_cast<size_t>(std::upper_bound(curve.rows.begin(), curve.rows.end(), rows, [](double r, std::int64_t x) { return r < static_cast<double>(x); }) -
                                          curve.rows.begin());
@@ -321,10 +348,16 @@ double fit_time(const FitValues& coefficients, const FitValues& values) {
   return sum;
 }
 
-std::string product_fit_name(const Gemm& op, double rows) {
+std::string product_fit_name(const Gemm& op, double rows, double few) {
   if (op.role == GemmRole::kWeightGradient) return "product_dw";
-  if (rows <= kFewRows) return "product_few";
-  return op.role == GemmRole::kInputGradient ? "product_dx" : "product_forward";
+  if (op.role == GemmRole::kInputGradient) return "product_dx";
+  return rows <= few ? "product_few" : "product_forward";
+}
+
+double streamed_rows(const Machine& machine, DType dtype, int threads) {
+  const ClassFit* fit = fit_named(machine, "product_few", dtype, threads);
+  const auto rows = fit ? fit->high.find("rows") : std::map<std::string, double>::const_iterator{};
+  return fit && rows != fit->high.end() ? rows->second : 0;
 }
 
 LevelShares passing_of(const OpWork& work, const Residency& residency) {
@@ -432,17 +465,12 @@ std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::sp
   return points;
 }
 
-void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
+void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed) {
   std::erase_if(machine.gemm_curves, [threads](const GemmCurve& c) { return c.threads == threads; });
   std::erase_if(machine.class_fits, [threads](const ClassFit& f) { return f.threads == threads; });
-  fit_product_places(machine, points, threads);
+  fit_product_places(machine, points, threads, streamed);
   fit_products(machine, points, threads);
   fit_classes(machine, points, threads);
-}
-
-void calibrate(Machine& machine, std::span<const CalibrationRun> runs, int threads) {
-  const std::vector<CalibrationPoint> points = calibration_points(machine, runs, threads);
-  fit_points(machine, points, threads);
 }
 
 }  // namespace fathom

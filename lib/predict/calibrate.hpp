@@ -9,12 +9,14 @@
 // all by least squares on relative errors, noisy points counting less, coefficients not negative. Intervals are the 10 % and 90 % quantiles of measured / predicted
 // where each point is predicted without itself; fewer than 30 points: widened 1.5 times.
 //
-// Where a product's operands come from differs between the small calibration workloads and what is asked. So products of few rows and of many share a model
+// Where a product's operands come from differs between the small calibration workloads and what is asked. So the products of a kind share a model
 // t = fixed + per_flop x FLOPs + bytes that pass each level ("product_few", "product_forward", "product_dx", "product_dw"); a curve holds times as if everything came
-// from main memory, and a prediction is its time x model(where the operands are) / model(main memory).
+// from main memory, and a prediction is its time x model(where the operands are) / model(main memory). Few rows: those that stream the weights past them, another
+// code path with curves of its own ("forward_few"); up to how many rows is asked of the backend and kept as the range of "product_few".
 #pragma once
 
 #include <array>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,12 +48,15 @@ struct CalibrationRun {
 // Points of the ops that were measured soundly (status ok, fixed rows).
 std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::span<const CalibrationRun> runs, int threads);
 
-// Replaces curves and fits of this thread count by those of the points. Figures that were probed stay as they are.
-void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads);
-void calibrate(Machine& machine, std::span<const CalibrationRun> runs, int threads);
+// Most rows of a forward product that stream its weights, by type; a type that is missing has no such path.
+using StreamedRows = std::map<DType, std::int64_t>;
 
-// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts: what besides n and k decides a product's code path.
-std::string gemm_variant(const Gemm& op);
+// Replaces curves and fits of this thread count by those of the points. Figures that were probed stay as they are.
+void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed = {});
+
+// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts, and "_few" up to `few` rows (per expert) of a forward product: what besides n
+// and k decides a product's code path.
+std::string gemm_variant(const Gemm& op, double rows = 0, double few = 0);
 // Sets of weights that have rows: a grouped product is that many products of an equal share of the rows.
 double product_groups(const Gemm& op, const Executed& executed);
 // The product's shape as executed: rows x k by k x n (dw: m = in, n = out, k = rows; its curve runs over k).
@@ -61,7 +66,7 @@ struct ProductShape {
 };
 ProductShape product_shape(const Gemm& op, double rows);
 // Seconds at `rows` on a curve: linear in log rows and log time between points; beyond its ends the end's time per row is kept above the last
-// point and the first time below the first. `octaves`: how far outside.
+// point (few rows: the last slope) and the first time below the first. `octaves`: how far outside.
 double curve_time(const GemmCurve& curve, double rows, double* octaves = nullptr);
 
 // Name of the class fit of an op: its class, and the pass, since backward ops run other kernels: "norm", "norm_backward".
@@ -74,9 +79,10 @@ using FitValues = std::array<double, kFitTerms>;
 // "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", then "L1", "L2", ... as the machine names them.
 std::string fit_term(int term, const OpSpec& spec, const Machine& machine);
 FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const LevelShares& passing, int threads);
-// "product_few" up to kFewRows (weights are streamed past the rows), else by the role.
-inline constexpr double kFewRows = 16;
-std::string product_fit_name(const Gemm& op, double rows);
+// "product_few" up to `few` rows of a forward product, else by the role.
+std::string product_fit_name(const Gemm& op, double rows, double few);
+// Most rows of that path as the machine file has it; 0: none.
+double streamed_rows(const Machine& machine, DType dtype, int threads);
 // The same order as numbers; 0 where the fit does not use a regressor.
 FitValues fit_coefficients(const ClassFit& fit, const OpSpec& spec, const Machine& machine);
 // Bytes that pass each level where the operands are, and when nothing is in a cache.

@@ -23,7 +23,10 @@ class CpuModel : public OpModel {
     for (const GemmCurve& curve : c.machine().gemm_curves)
       if (curve.threads == c.threads()) curves_.push_back(&curve);
     for (const ClassFit& fit : c.machine().class_fits)
-      if (fit.threads == c.threads()) fits_[{fit.name, fit.dtype}] = &fit;
+      if (fit.threads == c.threads()) {
+        fits_[{fit.name, fit.dtype}] = &fit;
+        if (fit.name == "product_few") few_[static_cast<std::size_t>(fit.dtype)] = streamed_rows(c.machine(), fit.dtype, c.threads());
+      }
     if (curves_.empty() && fits_.empty())
       throw_input(fmt::format("machine '{}' is not calibrated for {} threads", c.machine().name, c.threads()), {},
                   "run 'fathom calibrate', or predict with light or roofline");
@@ -52,15 +55,17 @@ class CpuModel : public OpModel {
     std::vector<std::pair<const GemmCurve*, double>> lenders;
     const ClassFit* fit = nullptr;
   };
-  static int type_of(const Gemm& op) { return static_cast<int>(op.role) * 4 + op.transposed * 2 + (op.experts > 1); }
+  double few(const Gemm& op) const { return few_[static_cast<std::size_t>(op.act)]; }
+  int type_of(const Gemm& op, double rows) const { return (static_cast<int>(op.role) * 4 + op.transposed * 2 + (op.experts > 1)) * 2 + (op.role == GemmRole::kForward && rows <= few(op)); }
 
   const Blend& blend(const Gemm& op, const ProductShape& shape) const {
+    const int type = type_of(op, shape.rows);
     for (const Blend& known : blends_)
-      if (known.n == shape.n && known.k == shape.k && known.dtype == op.act && known.type == type_of(op)) return known;
+      if (known.n == shape.n && known.k == shape.k && known.dtype == op.act && known.type == type) return known;
     if (blends_.size() == kMostBlends) blends_.clear();
     Blend& b = blends_.emplace_back();
-    b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type_of(op);
-    const std::string variant = gemm_variant(op);
+    b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type;
+    const std::string variant = gemm_variant(op, shape.rows, few(op));
     for (const GemmCurve* curve : curves_) {
       if (curve->dtype != op.act || curve->variant != variant) continue;
       if (curve->n == shape.n && curve->k == shape.k) {
@@ -84,11 +89,11 @@ class CpuModel : public OpModel {
 
   // Curves hold times of operands in main memory: what it saves that some are nearer.
   double nearness(const OpSpec& spec, const Gemm& op, const OpWork& work, double rows, const LevelShares& passing) const {
-    const std::size_t which = op.role == GemmRole::kWeightGradient ? 3 : rows <= kFewRows ? 0 : op.role == GemmRole::kInputGradient ? 2 : 1;
+    const std::size_t which = op.role == GemmRole::kWeightGradient ? 3 : op.role == GemmRole::kInputGradient ? 2 : rows <= few(op) ? 0 : 1;
     Place& place = places_[which][static_cast<std::size_t>(op.act)];
     if (!place.asked) {
       place.asked = true;
-      if (const ClassFit* fit = find(product_fit_name(op, rows), op.act)) place.known = true, place.coefficients = fit_coefficients(*fit, spec, c_.machine());
+      if (const ClassFit* fit = find(product_fit_name(op, rows, few(op)), op.act)) place.known = true, place.coefficients = fit_coefficients(*fit, spec, c_.machine());
     }
     if (!place.known) return 1;
     const double far = fit_time(place.coefficients, fit_values(spec, work, 0, all_from_memory(work, c_.levels()), c_.threads()));
@@ -210,6 +215,7 @@ class CpuModel : public OpModel {
   };
   static constexpr std::size_t kTypes = 16;
   mutable std::array<std::array<Place, kTypes>, 4> places_{};
+  std::array<double, kTypes> few_{};  // rows up to which a forward product streams its weights
   mutable std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>> fit_of_kind_{};
   std::vector<const GemmCurve*> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;
