@@ -24,7 +24,7 @@ void check_run_flags(const RunFlags& flags);
 // "10000000000000", "1e13", "14.8e12", "14.8T": the integer itself, whatever its size below 2^128. Throws Error(kInput).
 u128 parse_tokens(const std::string& text);
 
-// Adds run_steps and run_flops (SPEC_COUNT 14), mfu and hfu (SPEC_COUNT 10) to a counted result whose convention is set.
+// Adds run_steps and run_flops, mfu and hfu (Chowdhery et al., arXiv 2204.02311, appendix B) to a counted result whose convention is set.
 void apply_run(const RunFlags& flags, const Network& network, const Scenario& scenario, Result& result);
 
 }  // namespace fathom
