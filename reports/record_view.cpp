@@ -14,6 +14,9 @@
 namespace fathom {
 namespace {
 
+// What a summary says of the run; noise, ceilings and reference times of the machine are for those who look closer (--ops, -v, pages).
+const std::vector<std::string_view> kBriefly = {"predictor", "backend", "gpu", "threads", "stopped_by", "seconds_spent", "foreign_cpu"};
+
 void add_asked(Document& document, const Record& record) {
   std::vector<Figures> scenarios;
   for (const Result& result : record.results) {
@@ -142,7 +145,10 @@ Document view_record(const Record& record, const ViewOptions& options) {
       KeyValues list;
       if (!version.empty()) list.add_text("made by", version);
       if (!started.empty()) list.add_text("started", started);
-      for (const auto& [key, cell] : environment.items()) list.items.push_back({"", key, cell, Unit::kNone, ""});
+      for (const auto& [key, cell] : environment.items()) {
+        const bool brief = std::find(kBriefly.begin(), kBriefly.end(), key) != kBriefly.end();
+        if (brief || options.ops || options.page || options.full_summary) list.items.push_back({"", key, cell, Unit::kNone, ""});
+      }
       document.heading(title).add(std::move(list));
     }
     if (!arguments.empty()) document.heading("Reproduce", environment.items().empty() ? 2 : 3).code("fathom " + arguments);

@@ -23,7 +23,11 @@ namespace {
 // CLI11's "The following arguments were not expected: --capcity" with the nearest known flag.
 std::string hint_for(const CLI::App& app, const std::string& message) {
   const size_t at = message.find("--");
-  if (at == std::string::npos) return {};
+  if (at == std::string::npos) {
+    for (const CLI::App* sub : app.get_subcommands())
+      if (message.ends_with(" is required")) return fmt::format("fathom {} --help{}", sub->get_name(), message.starts_with("MODEL") ? "; fathom list models names those that are built in" : "");
+    return {};
+  }
   const std::string word = message.substr(at, message.find_first_of(" =:", at) - at);
   const CLI::App* command = &app;
   for (const CLI::App* sub : app.get_subcommands()) command = sub;
@@ -77,7 +81,17 @@ int run(int argc, char** argv) {
   add_audit(app, code);
   add_plan(app, code);
   add_completion(app, code);
-  std::vector<std::string> arguments = with_defaults(app, {argv + 1, argv + argc});
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) throw Error(ErrorKind::kUsage, "a COMMAND is required", {}, "fathom --help lists them; a first try: fathom count gpt2-124m");
+  if (arguments[0] == "help") {  // "help count" is what many type first
+    arguments.erase(arguments.begin());
+    std::vector<std::string> names;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+    if (!arguments.empty() && arguments[0][0] != '-' && std::find(names.begin(), names.end(), arguments[0]) == names.end())
+      throw Error(ErrorKind::kUsage, fmt::format("unknown command '{}'", arguments[0]), {}, name_hint(arguments[0], names));
+    arguments.emplace_back("--help");
+  }
+  arguments = with_defaults(app, arguments);
   remember_arguments(arguments);
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back

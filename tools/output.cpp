@@ -197,7 +197,8 @@ void Progress::show(const std::string& text, double share, double elapsed) {
   last_ = elapsed;
   shown_ = true;
   const double left = share > 0.02 ? elapsed / share - elapsed : -1;
-  const std::string eta = left >= 0 ? fmt::format(", {:.0f} s left", left) : "";
+  // Past the time that was planned, the least number of rounds still has to end.
+  const std::string eta = share >= 1 ? ", last rounds" : left >= 0 ? fmt::format(", {:.0f} s left", left) : "";
   fmt::print(stderr, "\r\033[K{} {:3.0f} %{}", text, share * 100, eta);
   std::fflush(stderr);
 }

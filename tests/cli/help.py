@@ -12,7 +12,7 @@ import unittest
 from _cli import ARGUMENTS, CliTest, main
 
 # Options that ask for something: without them nothing happens, so they have no default to show.
-ASK = {"--set", "--pareto", "--top", "--sort", "--save", "--table", "--from-table", "--timeline", "--text", "--corpus", "--slots", "--peak", "--params", "--on", "--fail-on", "--gpu"}
+ASK = {"--set", "--pareto", "--top", "--sort", "--save", "--table", "--from-table", "--timeline", "--text", "--corpus", "--slots", "--run-tokens", "--peak", "--params", "--on", "--fail-on", "--gpu"}
 
 
 def options_in(text):
@@ -35,6 +35,14 @@ class Help(CliTest):
             self.assertLess(len(lines), 25, page)
             self.assertLessEqual(max(map(len, lines)), 100, page)
             self.assertGreaterEqual(len(re.findall(r"(?m)^  (?:source <\()?fathom ", page)), 2, page)
+
+    def test_what_a_newcomer_types_first(self):
+        self.refuses(2, ["a COMMAND is required", "fathom --help", "fathom count gpt2-124m"])
+        self.assertEqual(self.help("help"), self.help("--help"))
+        self.assertEqual(self.help("help", "count"), self.help("count", "--help"))
+        self.refuses(2, "did you mean 'count'?", "help", "coutn")
+        self.refuses(2, ["MODEL is required", "fathom count --help; fathom list models"], "count")
+        self.refuses(2, ["TOPIC is required", "fathom explain --help"], "explain")
 
     def test_every_option_is_named_in_short_and_explained_in_full(self):
         for command in self.commands():

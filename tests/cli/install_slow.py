@@ -33,6 +33,9 @@ class Install(CliTest):
                      "share/doc/fathom/examples/calculator/main.cpp", "include/fathom/lib/op.hpp", "include/fathom/models/builder.hpp",
                      "include/fathom/models/import/hf_config.hpp"):
             self.assertTrue((self.prefix / name).is_file(), name)
+        readme = (share / "doc/fathom/README.md").read_text()
+        for link in re.findall(r"\]\((reports/[^)#]+)\)", readme):
+            self.assertTrue((share / "doc/fathom" / link).exists(), link)
         self.assertTrue(list(self.prefix.glob("lib*/**/cmake/fathom/fathomConfig.cmake")))
         self.assertEqual((share / "bash-completion/completions/fathom").read_text(), self.run_fathom("completion", "bash").stdout)
         self.assertEqual((share / "zsh/vendor-completions/_fathom").read_text(), self.run_fathom("completion", "zsh").stdout)
@@ -74,8 +77,12 @@ class Install(CliTest):
         needed = run("objdump", "-p", ARGUMENTS.fathom) if shutil.which("objdump") else ""
         self.assertEqual("libdnnl" in needed, "libdnnl" in depends, "oneDNN is a dependency exactly where it is linked")
         self.assertEqual(field("libfathom-dev", "Depends"), "libfmt-dev, libboost-program-options-dev")
+        synopsis, *extended = field("fathom", "Description").split("\n")
+        self.assertLess(len(synopsis), 80)
+        self.assertNotIn(synopsis.lower(), " ".join(extended).lower())
+        self.assertTrue(extended and all(len(line) <= 80 for line in extended), extended)
         listing = run("dpkg-deb", "-c", packages["fathom"])
-        for name in ("./usr/bin/fathom", "./usr/share/man/man1/fathom.1.gz", "./usr/share/doc/fathom/copyright", "./usr/share/fathom/networks/mod-60m.ini"):
+        for name in ("./usr/bin/fathom", "./usr/share/man/man1/fathom.1.gz", "./usr/share/doc/fathom/copyright", "./usr/share/doc/fathom/changelog.gz", "./usr/share/fathom/networks/mod-60m.ini"):
             self.assertIn(name, listing)
         self.assertNotIn("include/fathom", listing)
         self.assertIn("./usr/include/fathom/models/builder.hpp", run("dpkg-deb", "-c", packages["libfathom-dev"]))

@@ -146,7 +146,7 @@ class ReportContent(CliTest):
         self.assertEqual([taken.count("1") for taken in routed], [8, 8])  # capacity 1/4 of 32
         self.assertEqual(sum(routing["weights"]["counts"]), 64)
         plots = {path.name for path in (self.folder / "t_plots").iterdir()}
-        self.assertEqual(plots, {"routing-map.svg", "participation.svg", "router-weights.svg"})
+        self.assertLessEqual({"routing-map.svg", "participation.svg", "router-weights.svg"}, plots)
         if shutil.which("gnuplot"):
             self.run_fathom("report", "t.json", "--save", "drawn.png", "-q")
             self.assertEqual({path.name for path in (self.folder / "drawn_plots").iterdir() if path.suffix == ".png"}, {plot.replace(".svg", ".png") for plot in plots})

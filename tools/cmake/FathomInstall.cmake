@@ -44,9 +44,21 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/pages/ DESTINATION ${CMAKE_INSTALL_DATAROO
 install(DIRECTORY models/networks models/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom COMPONENT program FILES_MATCHING PATTERN "*.ini" PATTERN "*.gpu")
 install(FILES reports/record.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom COMPONENT program)
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
-install(FILES reports/tutorial.md reports/accuracy.md reports/reading.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)   # as the README links them
+install(FILES reports/tutorial.md reports/accuracy.md reports/reading.md reports/peers.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)   # as the README links them
 install(DIRECTORY reports/samples DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT program)
+# Debian asks for a changelog; the history itself is the repository's.
+find_program(gzip gzip)
+if(gzip)
+  file(WRITE ${CMAKE_BINARY_DIR}/generated/changelog "fathom (${PROJECT_VERSION}) unstable; urgency=low
+
+  * Release ${PROJECT_VERSION}; the repository holds the history.
+
+ -- the fathom authors <fathom@example.org>  Mon, 01 Jan 2024 00:00:00 +0000
+")
+  execute_process(COMMAND ${gzip} -9nfk ${CMAKE_BINARY_DIR}/generated/changelog COMMAND_ERROR_IS_FATAL ANY)
+  install(FILES ${CMAKE_BINARY_DIR}/generated/changelog.gz DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+endif()
 
 # ---- the calculator as a library ----
 set_target_properties(fathom_lib PROPERTIES EXPORT_NAME lib)
@@ -80,14 +92,15 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME fathom)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)   # Depends as dpkg-shlibdeps finds it
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "gnuplot, libfathom-dev")
-set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "counts, predicts, executes and compares the cost of Mixture-of-Depths transformers
- A command-line toolkit: exact counts from one list of ops, predictions on a machine,
- execution with real kernels, and reports of predicted against measured.")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "cost of Mixture-of-Depths transformers, predicted and measured")   # one line, below 80 letters
+set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "A command-line toolkit: exact counts from one list of ops, predictions on a
+machine, execution with real kernels, and reports of predicted against
+measured.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfathom-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libboost-program-options-dev")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "fathom")
-set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "fathom's calculator as a C++ library
- Headers, static libraries and a CMake package (find_package(fathom)): networks, the
- list of ops of a step, exact counts and predictions.")
+set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "The calculator as a C++ library: headers, static libraries and a CMake
+package (find_package(fathom)): networks, the list of ops of a step, exact
+counts and predictions.")
 include(CPack)
