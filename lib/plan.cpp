@@ -1,9 +1,12 @@
 #include "lib/plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "lib/error.hpp"
+#include "lib/plan_limit.hpp"
 
 namespace fathom {
 namespace {
@@ -13,7 +16,6 @@ struct Life {
   std::int64_t size = 0;
   int first = std::numeric_limits<int>::max();
   int last = -1;
-  std::int64_t offset = 0;
 };
 
 std::int64_t aligned_size(const Tensor& tensor) {
@@ -44,6 +46,8 @@ TensorInstance instance_of(const Workload& workload, const Step& step, const Ope
 
 MemoryPlan plan_memory(const Workload& workload) {
   MemoryPlan plan;
+  if (const std::int64_t ops = program_ops(workload); ops > kMostPlannedOps)
+    throw_input(fmt::format("a step of {} ops is too long for a memory plan (at most {})", ops, kMostPlannedOps), {}, "use fewer layers");
   std::map<TensorInstance, Life> lives;
   const auto touch = [&](const TensorInstance& instance, int time) {
     Life& life = lives[instance];
@@ -110,17 +114,20 @@ MemoryPlan plan_memory(const Workload& workload) {
     part += life.size;
   }
   std::stable_sort(order.begin(), order.end(), [](const Life& a, const Life& b) { return a.size > b.size; });
-  std::vector<Life> placed;  // sorted by offset
-  for (Life& life : order) {
+  struct Placed {
+    int first = 0, last = 0;
+    std::int64_t offset = 0, end = 0;
+  };
+  std::vector<Placed> placed;  // sorted by offset
+  for (const Life& life : order) {
     std::int64_t offset = 0;
-    for (const Life& other : placed) {
+    for (const Placed& other : placed) {
       if (other.first > life.last || life.first > other.last) continue;
       if (other.offset >= offset + life.size) break;
-      offset = std::max(offset, other.offset + other.size);
+      offset = std::max(offset, other.end);
     }
-    life.offset = offset;
     plan.activations = std::max(plan.activations, offset + life.size);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), life, [](const Life& a, const Life& b) { return a.offset < b.offset; }), life);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset, [](std::int64_t at, const Placed& b) { return at < b.offset; }), Placed{life.first, life.last, offset, offset + life.size});
     plan.offsets[life.instance] = persistent + offset;
   }
   for (const auto& [instance, into] : joined) plan.offsets[instance] = plan.offsets.at(root(into));

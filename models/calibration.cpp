@@ -3,14 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "models/params.hpp"
 
 namespace fathom {
 namespace {
 
 constexpr std::int64_t kPrefillLengths[] = {24, 96, 224, 544, 1120, 1888, 3000};
 constexpr std::int64_t kTrainLengths[] = {88, 360, 1200, 2300};
-constexpr std::int64_t kDecodeBatches[] = {1, 2, 5, 12};
-constexpr std::int64_t kDecodeContexts[] = {700, 120, 1500, 360};
+// Decode reads its weights from memory in any model worth predicting; a network cut to its kinds may fit a cache. Kinds are repeated until the weights have this size.
+constexpr double kDecodeWeightBytes = 128e6;
+constexpr std::int64_t kMostDecodeLayers = 32;
+constexpr std::int64_t kDecodeBatches[] = {1, 2, 5, 7, 12};
+constexpr std::int64_t kDecodeContexts[] = {700, 120, 1500, 260, 360};
+constexpr std::int64_t kShallowBatches[] = {1, 5}, kShallowContext = 120;
 
 }  // namespace
 
@@ -66,6 +73,20 @@ std::vector<CalibrationCase> default_calibration_set(DType dtype) {
   return cases;
 }
 
+namespace {
+
+// `cut` with its kinds over and over.
+Network deep_enough(Network cut, DType dtype) {
+  const std::vector<int> kinds = cut.layers;
+  const double bytes = to_double(count_parameters(cut).total.value()) * static_cast<double>(dtype_bytes(dtype));
+  const auto most = std::max<std::int64_t>(1, kMostDecodeLayers / static_cast<std::int64_t>(std::max<size_t>(1, kinds.size())));
+  const auto times = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(kDecodeWeightBytes / std::max(1.0, bytes))), 1, most);
+  for (std::int64_t i = 1; i < times; ++i) cut.layers.insert(cut.layers.end(), kinds.begin(), kinds.end());
+  return cut;
+}
+
+}  // namespace
+
 Network cut_to_kinds(const Network& network) {
   Network cut = network;
   cut.layers.clear();
@@ -79,7 +100,8 @@ Network cut_to_kinds(const Network& network) {
 std::vector<CalibrationCase> calibration_set(const Network& network, const CalibrationSetOptions& options) {
   const Network cut = cut_to_kinds(network);
   std::vector<CalibrationCase> cases;
-  const auto add = [&](const std::string& what, const Scenario& scenario) { cases.push_back({fmt::format("{}, {}", network.name, what), cut, scenario}); };
+  const Network deep = deep_enough(cut, options.dtype);
+  const auto add = [&](const std::string& what, const Scenario& scenario) { cases.push_back({fmt::format("{}, {}", network.name, what), scenario.phase == Phase::kDecode ? deep : cut, scenario}); };
   const auto fits = [&](std::int64_t length) { return network.max_length == 0 || length <= network.max_length; };
   Scenario base;
   base.dtype = base.kv_dtype = base.grad_dtype = options.dtype;
@@ -99,6 +121,16 @@ std::vector<CalibrationCase> calibration_set(const Network& network, const Calib
       s.batch = kDecodeBatches[i];
       s.context = kDecodeContexts[i];
       add(fmt::format("decode {} x {}", s.batch, s.context), s);
+    }
+    // Once more from a cache, where the network fits one: what separates the two is fitted.
+    if (deep.layers.size() > cut.layers.size() && fits(kShallowContext)) {
+      for (const std::int64_t batch : kShallowBatches) {
+        Scenario s = base;
+        s.phase = Phase::kDecode;
+        s.batch = batch;
+        s.context = kShallowContext;
+        cases.push_back({fmt::format("{}, decode {} x {}, shallow", network.name, batch, s.context), cut, s});
+      }
     }
   }
   if (options.train) {

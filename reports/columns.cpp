@@ -171,7 +171,10 @@ const std::vector<Column> kColumns{
      "flops_matmul / (t * ceiling rate)", "totals, ops[]"},
     {"peak_flops_per_s", "ceiling", kFlopRate, 6, "The machine's ceiling of arithmetic for this type and number of threads.", "", "totals"},
     {"peak_bytes_per_s", "memory ceiling", kByteRate, 6, "The machine's ceiling of reading main memory with this number of threads.", "", "totals"},
-    {"mfu", "MFU", kPercent, 4, "Model FLOP utilisation of the step.", "flops_matmul / (measured_s * peak)", "totals"},
+    {"mfu", "MFU", kPercent, 2, "Model FLOP utilisation of a step whose time is known: forward and backward FLOP of the convention, nothing recomputed.", "model FLOP / (step time * devices * peak)",
+     "totals"},
+    {"hfu", "HFU", kPercent, 2, "Hardware FLOP utilisation of a step whose time is known: all FLOP that run, recomputed ones and those of a fused attention backward included.",
+     "executed FLOP / (step time * devices * peak)", "totals"},
 
     {"rung", "measured by", kText, 2,
      "How far the profiler got for this row: counters+activity, activity (kernel times), events (device stamps, launch gaps included) or host "

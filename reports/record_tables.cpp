@@ -31,9 +31,9 @@ std::vector<Figures> result_rows(const Record& record) {
 const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "verdict", "devices", "device_bytes", "communication_s", "bubble_s", "concurrency",
                                             "served_tokens_per_s", "served_s", "served_p99_s", "normalised_s", "noise", "samples",
                                             "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "participation", "tokens_per_s", "predicted_tokens_per_s",
-                                            "achieved_flops_per_s", "peak_fraction", "mfu"};
+                                            "achieved_flops_per_s", "peak_fraction"};
 const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_read_expected",
-                                             "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes", "run_steps", "run_flops"};
+                                             "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes", "run_steps", "run_flops", "mfu", "hfu"};
 
 // What counters and tracing say, beside what the counts need.
 const std::vector<std::string> kProfileKeys = {"rung", "kernels", "kernel_s", "kernel_error", "needed_flops", "counter_flops", "counter_flops_ratio", "needed_bytes", "dram_bytes_read", "dram_bytes_written",

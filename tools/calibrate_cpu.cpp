@@ -55,6 +55,31 @@ std::vector<CalibrationCase> designed(const CpuCalibrationFlags& flags) {
   return cases;
 }
 
+// Up to how many rows a product runs by the code that one row runs by; asked of the backend with a network too small to matter. 0: as far as was asked.
+std::int64_t rows_of_first_path(DType dtype, int threads) {
+  constexpr std::int64_t kMost = 32;
+  std::string first;
+  for (std::int64_t rows = 1; rows <= kMost; ++rows) {
+    Scenario scenario;
+    scenario.phase = Phase::kDecode;
+    scenario.batch = rows;
+    scenario.context = 8;
+    scenario.dtype = scenario.kv_dtype = dtype;
+    const Workload workload = build(small_network(small_shapes().front(), 1), scenario);
+    BindOptions bind;
+    bind.threads = threads;
+    const std::unique_ptr<Execution> execution = backend("cpu").bind(workload, bind);
+    for (int i = 0; i < static_cast<int>(workload.ops().size()); ++i) {
+      const auto* gemm = std::get_if<Gemm>(&workload.ops()[static_cast<size_t>(i)].spec);
+      if (!gemm || gemm->transposed) continue;
+      if (rows == 1) first = execution->implementation(i);
+      if (execution->implementation(i) != first) return rows - 1;
+      break;
+    }
+  }
+  return 0;
+}
+
 class Calibrator {
  public:
   Calibrator(const CpuCalibrationFlags& flags, const OutputFlags& output) : flags_(flags), output_(output), progress_(output.quiet) {}
@@ -152,9 +177,18 @@ class Calibrator {
   void fit() {
     std::vector<CalibrationRun> runs;
     for (const Case& each : cases_) runs.push_back({each.workload.get(), &each.measurement, kReferenceBytes});
+    StreamedRows streamed;
+    for (const std::string& name : flags_.dtypes) {
+      const DType dtype = parse_dtype(name);
+      try {
+        if (const std::int64_t rows = rows_of_first_path(dtype, threads_); rows > 0) streamed[dtype] = rows;
+      } catch (const Error&) {
+        continue;  // a type that this machine does not run
+      }
+    }
     const std::vector<CalibrationPoint> points = calibration_points(machine_, runs, threads_);
     points_ = points.size();
-    fit_points(machine_, points, threads_);
+    fit_points(machine_, points, threads_, streamed);
     check_machine(machine_);
   }
 

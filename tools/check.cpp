@@ -71,9 +71,15 @@ class Checker {
     bind.learning_rate = 1e-2;
     bind.epsilon = 1e-3;  // gradients that are zero but for rounding must not become whole steps of the optimizer
     want_ = reference::ReferenceBackend().bind_reference(list, bind);
-    got_ = backend_.bind(list, bind);
-    want_->begin_pass();
-    got_->begin_pass();
+    const auto checked = std::find_if(list.ops().begin(), list.ops().end(), [this](const Op& op) { return checks(op.spec); });
+    try {
+      got_.reset();  // its memory is free before the next one's is taken
+      got_ = backend_.bind(list, bind);
+      want_->begin_pass();
+      got_->begin_pass();
+    } catch (const Error& error) {
+      return broke(each, "the list cannot be bound", checked->spec, dtype, error);
+    }
     ++report_.lists;
     first_case_ = report_.cases.size();
     for (int i = 0; i < want_->instance_count(); ++i) {
@@ -81,9 +87,15 @@ class Checker {
         const OperandView& scores = want_->bound(i).in[0];
         want_->write(scores.at, scores_of(each.scores, want_->read(scores.at)));
       }
-      step(each, list, dtype, i);
+      try {
+        step(each, list, dtype, i);
+      } catch (const Error& error) {
+        return broke(each, list.path(list.instances()[static_cast<size_t>(i)]), *want_->bound(i).spec, dtype, error);
+      }
     }
+    broken_ = 0;
   }
+  bool gave_up() const { return broken_ >= kMostBroken; }
 
   CheckReport finish() {
     for (auto& [key, each] : rows_) report_.rows.push_back(std::move(each));
@@ -93,6 +105,14 @@ class Checker {
 
  private:
   bool checks(const OpSpec& spec) const { return kinds_.empty() || kinds_.count(static_cast<int>(spec.index())) > 0; }
+
+  // The rest of this list has nothing to be checked on.
+  void broke(const CheckCase& each, const std::string& where, const OpSpec& spec, DType dtype, const Error& error) {
+    CheckRow& result = row(spec, dtype);
+    ++result.wrong_values;
+    fail(result, fmt::format("{}, {}: {}", each.name, check_scores_name(each.scores), where), error.message(), kInfinite);
+    if (++broken_ >= kMostBroken) report_.gave_up = fmt::format("{} lists failed one after the other, the last with: {}", broken_, error.message());
+  }
 
   CheckRow& row(const OpSpec& spec, DType dtype) {
     CheckRow& found = rows_[{static_cast<int>(spec.index()), static_cast<int>(dtype)}];
@@ -180,6 +200,7 @@ class Checker {
   std::map<std::pair<int, int>, CheckRow> rows_;
   CheckReport report_;
   size_t first_case_ = 0;  // of the current list
+  int broken_ = 0;         // lists in a row that failed
   std::unique_ptr<reference::ReferenceExecution> want_;
   std::unique_ptr<Execution> got_;
 };
@@ -227,6 +248,7 @@ CheckReport check_backend(const Backend& backend, const CheckOptions& options, c
         return checker.finish();
       }
       checker.run(each, dtype);
+      if (checker.gave_up()) return checker.finish();
     }
   }
   return checker.finish();

@@ -59,11 +59,14 @@ struct CheckReport {
   std::vector<CheckedCase> cases;      // by list, where asked for
   std::int64_t lists = 0;
   bool stopped = false;
+  std::string gave_up;                 // why the rest was not run: the backend failed in list after list
   bool ok() const;
 };
 inline constexpr size_t kMostFailures = 20;
 
-// Throws Error(kInput) for an unknown op kind.
+// Throws Error(kInput) for an unknown op kind. A backend that refuses or fails in one list is reported there and the next list is tried, unless it
+// fails in kMostBroken of them in a row: a device that is lost answers nothing any more.
+inline constexpr int kMostBroken = 3;
 CheckReport check_backend(const Backend& backend, const CheckOptions& options, const std::vector<CheckCase>& cases);
 
 // Relative tolerance of one op: f32 sums of a few hundred products against f64, bf16 one or two roundings of 2^-9.

@@ -73,6 +73,7 @@ Document check_document(const CheckReport& report, const CheckArgs& flags) {
       failures.add_row({Cell::text(kind_text(each.kind)), Cell::text(std::string(dtype_name(each.dtype))), Cell::text(each.what), Cell::text(each.where)});
     document.add(std::move(failures));
   }
+  if (!report.gave_up.empty()) document.warning(fmt::format("Given up: {}. The rest was not checked.", report.gave_up));
   if (report.stopped) document.warning("Interrupted: what is shown was checked, the rest was not.");
   return document;
 }

@@ -16,6 +16,7 @@
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
+#include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
@@ -35,8 +36,8 @@ struct Case {
   StepPrediction held_out;       // without any curve of its products' (n, k); no workload: not predicted
 };
 
-bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape) {
-  return c.dtype == op.act && c.variant == gemm_variant(op) && c.n == shape.n && c.k == shape.k;
+bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape, double few) {
+  return c.dtype == op.act && c.variant == gemm_variant(op, shape.rows, few) && c.n == shape.n && c.k == shape.k;
 }
 
 // Was this very (m, n, k) a calibration point?
@@ -46,7 +47,7 @@ bool seen_point(const Machine& machine, int threads, const OpSpec& spec) {
   const Executed size = declared(spec);
   const ProductShape shape = product_shape(*gemm, static_cast<double>(size.rows) / product_groups(*gemm, size));
   return std::any_of(machine.gemm_curves.begin(), machine.gemm_curves.end(), [&](const GemmCurve& c) {
-    return c.threads == threads && same_product(c, *gemm, shape) && std::find(c.rows.begin(), c.rows.end(), std::llround(shape.rows)) != c.rows.end();
+    return c.threads == threads && same_product(c, *gemm, shape, streamed_rows(machine, gemm->act, threads)) && std::find(c.rows.begin(), c.rows.end(), std::llround(shape.rows)) != c.rows.end();
   });
 }
 
@@ -54,7 +55,10 @@ Machine without_shapes_of(Machine machine, const Workload& w) {
   std::erase_if(machine.gemm_curves, [&](const GemmCurve& c) {
     return std::any_of(w.ops().begin(), w.ops().end(), [&](const Op& op) {
       const auto* gemm = std::get_if<Gemm>(&op.spec);
-      return gemm && same_product(c, *gemm, product_shape(*gemm, static_cast<double>(gemm->rows.count)));
+      if (!gemm) return false;
+      const ProductShape shape = product_shape(*gemm, static_cast<double>(gemm->rows.count));
+      return same_product(c, *gemm, shape, 0) || same_product(c, *gemm, shape, 1e9);  // both code paths
+
     });
   });
   return machine;
@@ -208,7 +212,7 @@ class Validation {
       const StepComparison& r = t.comparison.raw;
       const bool measured = n.measured > 0;
       const double ops = static_cast<double>(std::max<size_t>(1, t.workload->ops().size()));
-      table.add_row({Cell::text(c.source.label), Cell::number(t.bracketed.seconds), Cell::number(t.bracketed.lo), Cell::number(t.bracketed.hi), measured ? Cell::number(n.measured) : Cell::status("not measured"),
+      table.add_row({Cell::text(c.source.label), Cell::number(t.bracketed.seconds), Cell::number(t.bracketed.lo), upper_cell(t.bracketed.hi), measured ? Cell::number(n.measured) : Cell::status("not measured"),
                      measured ? Cell::number(n.error) : Cell(), measured ? Cell::number(n.noise) : Cell(), measured ? Cell::text(std::string(verdict_name(n.verdict))) : Cell(), Cell::number(t.raw.seconds),
                      r.measured > 0 ? Cell::number(r.measured) : Cell(), r.measured > 0 ? Cell::number(r.error) : Cell(), Cell::number(1 - t.bracketed.out_of_range / ops)});
     }

@@ -73,8 +73,10 @@ std::string source_of(std::string_view key) {
       Row{"saved_bytes", "lib/memory_parts.hpp"},
       Row{"peak_bytes", "lib/plan.hpp"},
       Row{"flops_ratio", "Raposo et al., arXiv 2404.02258, 4.1"},
-      Row{"run_steps", "tools/cmd_count.cpp"},
-      Row{"run_flops", "tools/cmd_count.cpp"},
+      Row{"run_steps", "tools/count_run.hpp"},
+      Row{"run_flops", "tools/count_run.hpp"},
+      Row{"mfu", "Chowdhery et al., arXiv 2204.02311, appendix B"},
+      Row{"hfu", "Chowdhery et al., arXiv 2204.02311, appendix B"},
       Row{"rows_dropped", "models/expert_loads.hpp"},
       Row{"rows_declared", "Raposo et al., arXiv 2404.02258, 3.1"},
       Row{"rows_expected", "Raposo et al., arXiv 2404.02258, 3.5; lib/cost_rules.cpp"},
@@ -201,7 +203,12 @@ void explain_column_into(Document& document, const Column& column, const Configu
   const bool generate = configuration.scenario.phase == Phase::kGenerate;
   std::optional<Workload> workload;
   if (!generate) workload = build(configuration.network, configuration.scenario);
-  const Result result = generate ? count_generation(configuration) : counted_result(configuration.label, configuration.network, configuration.scenario, *workload);
+  Result result = generate ? count_generation(configuration) : counted_result(configuration.label, configuration.network, configuration.scenario, *workload);
+  if (column.key == "flops_ratio" && !generate && configuration.network.has_routes()) {
+    const Network dense = dense_twin(configuration.network);
+    const double whole = comparable_flops(build(dense, for_dense_twin(dense, configuration.scenario)));
+    if (whole > 0) result.totals.set("flops_ratio", Cell::number(comparable_flops(*workload) / whole));
+  }
   KeyValues list;
   scenario_into(list, result.scenario);
   const Cell* value = result.totals.find(std::string(column.key));

@@ -11,6 +11,7 @@
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/gpu/table_fit.hpp"
 #include "models/machine_ini.hpp"
+#include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
@@ -55,7 +56,7 @@ ReportTable predictions_table(const std::vector<gpu::TableRow>& rows, const std:
     const gpu::GpuPrediction& p = predictions[i];
     std::vector<Cell> cells = {Cell::text(row.chip), Cell::text(std::string(gpu::op_name(row.op))), Cell::text(row.dtype)};
     for (const std::string& name : keys) cells.push_back(key_cell(row, name));
-    for (const double seconds : {p.predicted_s, p.low_s, p.high_s, p.physics_s}) cells.push_back(Cell::number(seconds));
+    for (const double seconds : {p.predicted_s, p.low_s, p.high_s, p.physics_s}) cells.push_back(upper_cell(seconds));
     cells.push_back(Cell::text(p.status_text()));
     cells.push_back(Cell::text(p.binding));
     cells.push_back(Cell::text(p.provenance));

@@ -7,6 +7,7 @@
 #include "lib/quantity.hpp"
 #include "models/builder.hpp"
 #include "models/plan/serving.hpp"
+#include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
@@ -105,7 +106,7 @@ void apply_plan(Result& result, const Timed& timed, const Machine& machine, cons
   }
   totals.set("predicted_s", Cell::number(p.seconds));
   totals.set("predicted_lo_s", Cell::number(p.lo));
-  totals.set("predicted_hi_s", Cell::number(p.hi));
+  totals.set("predicted_hi_s", upper_cell(p.hi));
   totals.set("communication_s", Cell::number(p.exposed_communication()));
   totals.set("bubble_s", Cell::number(p.bubble_s));
   totals.set("provenance", Cell::text(std::string(provenance_name(p.provenance))));

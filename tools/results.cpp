@@ -7,6 +7,7 @@
 #include "lib/error.hpp"
 #include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
+#include "lib/plan_limit.hpp"
 #include "models/builder.hpp"
 #include "models/params.hpp"
 
@@ -212,7 +213,12 @@ Result counted_result(const std::string& label, const Network& network, const Sc
     totals.set("optimizer_bytes", Cell::count(memory.optimizer));
     totals.set("saved_bytes", Cell::count(memory.saved));
   }
-  totals.set("peak_bytes", Cell::count(planned_peak(network, s, workload)));
+  std::int64_t ops = program_ops(workload);
+  if (s.phase == Phase::kTrain && s.grad_accumulation > 2) ops = ops / s.grad_accumulation * 2;
+  if (ops > kMostPlannedOps)
+    totals.set("peak_bytes", Cell::status(fmt::format("a step of {} ops is too long for a memory plan", ops)));
+  else
+    totals.set("peak_bytes", Cell::count(planned_peak(network, s, workload)));
   result.convention_flops = Cell::count(total.flops);
   for (int p = 0; p < kPartCount; ++p) {
     const Cost part = workload.total(static_cast<Part>(p));

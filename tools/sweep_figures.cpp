@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "lib/error.hpp"
@@ -12,6 +13,7 @@
 #include "models/params.hpp"
 #include "reports/columns.hpp"
 #include "tools/results.hpp"
+#include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
@@ -177,7 +179,12 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
       case Figure::kFlopsRatio: ratio(v, sums.expected.flops, twin_flops); break;
       case Figure::kPredicted: set(v, prediction.seconds); break;
       case Figure::kLo: set(v, prediction.lo); break;
-      case Figure::kHi: set(v, prediction.hi); break;
+      case Figure::kHi:
+        if (std::isinf(prediction.hi))
+          v.kind = SweepValue::Kind::kText, v.text = kUnbounded;
+        else
+          set(v, prediction.hi);
+        break;
       case Figure::kP50: set(v, prediction.p50); break;
       case Figure::kP95: set(v, prediction.p95); break;
       case Figure::kP99: set(v, prediction.p99); break;

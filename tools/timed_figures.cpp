@@ -6,6 +6,7 @@
 
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
+#include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
@@ -33,7 +34,7 @@ void add_prediction(Result& result, const Timed& timed, const Machine& machine) 
   totals.set("predicted_s", Cell::number(step.seconds));
   if (step.lo < step.hi) {
     totals.set("predicted_lo_s", Cell::number(step.lo));
-    totals.set("predicted_hi_s", Cell::number(step.hi));
+    totals.set("predicted_hi_s", upper_cell(step.hi));
   }
   if (step.seconds > 0) totals.set("predicted_tokens_per_s", Cell::number(tokens_of(timed) / step.seconds));
   totals.set("light_s", Cell::number(timed.light.seconds));
@@ -57,7 +58,7 @@ void add_prediction(Result& result, const Timed& timed, const Machine& machine) 
     result.ops[i].set("predicted_s", Cell::number(op.total));
     if (op.total_lo < op.total_hi) {
       result.ops[i].set("predicted_lo_s", Cell::number(op.total_lo));
-      result.ops[i].set("predicted_hi_s", Cell::number(op.total_hi));
+      result.ops[i].set("predicted_hi_s", upper_cell(op.total_hi));
     }
     result.ops[i].set("light_s", Cell::number(timed.light.ops[static_cast<int>(i)].total));
     result.ops[i].set("binding", Cell::text(std::string(binding_name(op.each.binding))));

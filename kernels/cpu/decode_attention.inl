@@ -48,39 +48,35 @@ inline float lane_max(const V16& lanes) {
   return v[0];
 }
 
-// A block of keys and values: `count` of them, head_dim features each; `next` are the keys to ask for, null: none.
+// A block of keys and values: `count` of them; `next` are the keys to ask for, null: none.
 template <class T>
 struct Block {
   const T* keys;
   const T* values;
   const T* next;
-  int count, head_dim;
+  int count;
 };
 
-inline void ask(const void* p) { __builtin_prefetch(p); }
-
-// Scores times c of 16 keys from key 16 i on, for one query; lanes past the block's end are far below every score.
+// Scores times c of 16 keys from key 16 i on, for one query; lanes past the block's end are far below every score. `dim` is a constant of the usual head sizes:
+// sixteen addresses at constant distances need one register. For every chunk of features `lines` lines from `value` on are asked for, in the order of memory, which the
+// hardware's own prefetching needs to keep up.
 template <class T>
-inline V16 scores(const Block<T>& block, int i, const Factor<T>* query, float c, bool ask_values) {
-  using F = Factor<T>;
-  const int left = block.count - i * kLanes, stride = block.head_dim;
-  const T* const first = block.keys + std::int64_t{i} * kLanes * stride;
-  const T* const value = block.values + std::int64_t{i} * kLanes * stride;
+inline __attribute__((always_inline)) V16 scores(const Block<T>& block, int dim, int i, const Factor<T>* query, float c, const T* value, int lines) {
+  constexpr int kElements = Chunk<T>::kElements;
+  const int left = block.count - i * kLanes;
+  const T* const first = block.keys + std::int64_t{i} * kLanes * dim;
   V16 acc[kLanes] = {};
-  for (int chunk = 0; chunk * F::kElements < stride; ++chunk) {
-    const int at = chunk * F::kElements;
-    const bool whole = at + F::kElements <= stride;
-    if (ask_values) {
-      for (int j = 0; j < kLanes && j < left; ++j) ask(value + j * stride + at);
-    }
-    if (left >= kLanes && whole) {
+  for (int at = 0, chunk = 0; at < dim; at += kElements, ++chunk) {
+    for (int j = 0; j < lines; ++j, value += kElements) __builtin_prefetch(value);  // past the block's end too, which is harmless
+    if (left >= kLanes && at + kElements <= dim) {
+      const Factor<T> factor = query[chunk];
 #pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) acc[j] = add_product(acc[j], F::load(first + j * stride + at), query[chunk]);
+      for (int j = 0; j < kLanes; ++j) acc[j] = add_product(acc[j], load_factor(first + j * dim + at), factor);
     } else {
 #pragma GCC unroll 16
       for (int j = 0; j < kLanes; ++j) {
-        const T* const key = first + (j < left ? j : left - 1) * stride + at;
-        acc[j] = add_product(acc[j], whole ? F::load(key) : F::tail(key, stride - at), query[chunk]);
+        const T* const key = first + (j < left ? j : left - 1) * dim + at;
+        acc[j] = add_product(acc[j], at + kElements <= dim ? load_factor(key) : load_factor(key, dim - at), query[chunk]);
       }
     }
   }
@@ -108,8 +104,10 @@ inline float weigh(V16* p, int vectors, float* max_and_sum) {
 }
 
 // The kChunks chunks from `chunk` on of kGroup sums: sum = sum * factor + weights times values. Sums lie `stride` floats apart, weights kKeys.
+// At every `every`-th key as many lines from `next` on are asked for as the sums take of a value; 0: none.
 template <class T, int kGroup, int kChunks, bool whole>
-inline void add_values(const Block<T>& block, int chunk, const float* weights, const float* factors, float* sums, std::int64_t stride, bool ask_next) {
+inline __attribute__((always_inline)) void add_chunks(const Block<T>& block, int dim, int chunk, const float* weights, const float* factors, float* sums,
+                                                      std::int64_t stride, const T* next, int every) {
   using C = Chunk<T>;
   V16 acc[kGroup][kChunks * C::kParts];
   float* const to = sums + chunk * C::kParts * kLanes;
@@ -119,22 +117,26 @@ inline void add_values(const Block<T>& block, int chunk, const float* weights, c
       acc[g][i] *= factors[g];
     }
   }
-  const std::int64_t first = std::int64_t{chunk} * C::kElements;
-  for (int j = 0; j < block.count; ++j) {
-    const std::int64_t at = std::int64_t{j} * block.head_dim + first;
-    C value[kChunks];
+  const int first = chunk * C::kElements;
+  const T* value = block.values + first;
+  int wait = 0;
+  for (int j = 0; j < block.count; ++j, value += dim) {
+    if (every && --wait < 0) {
+      for (int i = 0; i < kChunks; ++i, next += C::kElements) __builtin_prefetch(next);
+      wait = every - 1;
+    }
+    C v[kChunks];
 #pragma GCC unroll 2
     for (int i = 0; i < kChunks; ++i) {
-      if (ask_next) ask(block.next + at + i * C::kElements);
-      value[i] = whole ? C::load(block.values + at + i * C::kElements) : load_tail(block.values + at, block.head_dim - first);
+      v[i] = whole ? C::load(value + i * C::kElements) : load_tail(value, dim - first);
     }
 #pragma GCC unroll 4
     for (int g = 0; g < kGroup; ++g) {
-      const V16 weight = V16{} + weights[g * kKeys + j];
+      const float weight = weights[g * kKeys + j];
 #pragma GCC unroll 2
       for (int i = 0; i < kChunks; ++i) {
 #pragma GCC unroll 2
-        for (int part = 0; part < C::kParts; ++part) acc[g][i * C::kParts + part] += value[i].part[part] * weight;
+        for (int part = 0; part < C::kParts; ++part) acc[g][i * C::kParts + part] += v[i].part[part] * weight;
       }
     }
   }
@@ -143,56 +145,93 @@ inline void add_values(const Block<T>& block, int chunk, const float* weights, c
   }
 }
 
+// Of `tiles` such calls over one block this is number `tile`: each asks for its part of the next keys.
 template <class T, int kGroup>
-inline void add_values(const Block<T>& block, const float* weights, const float* factors, float* sums, std::int64_t stride, bool ask_next) {
-  const int whole = block.head_dim / Chunk<T>::kElements;
+inline void add_values(const Block<T>& block, int dim, const float* weights, const float* factors, float* sums, std::int64_t stride, int tile, int tiles) {
+  const int whole = dim / Chunk<T>::kElements, every = block.next && tile < tiles ? tiles : 0;
+  const std::int64_t part = std::int64_t{block.count} * dim / tiles;
+  const auto next = [&](int chunk) { return block.next + tile * part + part / dim * chunk * Chunk<T>::kElements; };
   int chunk = 0;
-  for (; chunk + 2 <= whole; chunk += 2) add_values<T, kGroup, 2, true>(block, chunk, weights, factors, sums, stride, ask_next);
-  if (chunk < whole) add_values<T, kGroup, 1, true>(block, chunk, weights, factors, sums, stride, ask_next), ++chunk;
-  if (whole * Chunk<T>::kElements < block.head_dim) add_values<T, kGroup, 1, false>(block, chunk, weights, factors, sums, stride, ask_next);
+  for (; chunk + 2 <= whole; chunk += 2) add_chunks<T, kGroup, 2, true>(block, dim, chunk, weights, factors, sums, stride, next(chunk), every);
+  if (chunk < whole) add_chunks<T, kGroup, 1, true>(block, dim, chunk, weights, factors, sums, stride, next(chunk), every), ++chunk;
+  if (whole * Chunk<T>::kElements < dim) add_chunks<T, kGroup, 1, false>(block, dim, chunk, weights, factors, sums, stride, next(chunk), every);
 }
 
-// One piece of one (row, kv head): `group` query heads over keys [begin, end).
 template <class T>
-void run_piece(const T* keys, const T* values, std::int64_t begin, std::int64_t end, int head_dim, int group, float c, const Factor<T>* q,
-               std::int64_t features, float* partials, std::int64_t partial_stride) {
-  const int chunks = (head_dim + Factor<T>::kElements - 1) / Factor<T>::kElements;
+struct Piece {
+  const T* keys;
+  const T* values;
+  const T* next;  // the keys that the thread reads after these, null: none
+  std::int64_t begin, end;
+  int head_dim, group;
+  float c;
+  const Factor<T>* queries;
+  std::int64_t features;
+  float* partials;
+  std::int64_t partial_stride;
+};
+
+// One piece of one (row, kv head): `group` query heads over keys [begin, end). kDim: head_dim where it is a usual one, else 0.
+template <class T, int kDim>
+void run_piece(const Piece<T>& p) {
+  const int dim = kDim > 0 ? kDim : p.head_dim, group = p.group;
+  const int chunks = (dim + Chunk<T>::kElements - 1) / Chunk<T>::kElements;
   for (int g = 0; g < group; ++g) {
-    float* const partial = partials + g * partial_stride;
-    for (std::int64_t i = 0; i < features; ++i) partial[i] = 0.0f;
-    partial[features] = -1e30f;
-    partial[features + 1] = 0.0f;
+    float* const partial = p.partials + g * p.partial_stride;
+    for (std::int64_t i = 0; i < p.features; ++i) partial[i] = 0.0f;
+    partial[p.features] = -1e30f;
+    partial[p.features + 1] = 0.0f;
   }
   int step = kKeys;
-  while (step > kLanes && step * head_dim * static_cast<int>(sizeof(T)) > kBlock) step /= 2;
-  for (std::int64_t key = begin; key < end; key += step) {
-    const int count = static_cast<int>(end - key < step ? end - key : step), vectors = (count + kLanes - 1) / kLanes;
-    const bool more = key + step < end;
+  while (step > kLanes && step * dim * static_cast<int>(sizeof(T)) > kBlock) step /= 2;
+  for (std::int64_t key = p.begin; key < p.end; key += step) {
+    const int count = static_cast<int>(p.end - key < step ? p.end - key : step), vectors = (count + kLanes - 1) / kLanes;
     // As many keys as this block has are asked for, though the next one may have fewer: they lie behind it, or nowhere, which is harmless.
-    const Block<T> block{keys + key * head_dim, values + key * head_dim, keys + (key + step) * head_dim, count, head_dim};
+    const T* const next = key + step < p.end ? p.keys + (key + step) * dim : p.next;
+    const Block<T> block{p.keys + key * dim, p.values + key * dim, next, count};
     for (int g0 = 0; g0 < group; g0 += kHeads) {
       const int heads = group - g0 < kHeads ? group - g0 : kHeads;
-      alignas(64) V16 p[kHeads][kKeys / kLanes];
+      alignas(64) V16 weights[kHeads][kKeys / kLanes];
       float factors[kHeads];
-      float* const sums = partials + g0 * partial_stride;
+      float* const sums = p.partials + g0 * p.partial_stride;
+      const Factor<T>* const queries = p.queries + std::int64_t{g0} * chunks;
+      // The first heads ask for the block's values while they score keys, each for its part of those of the same 16 positions.
+      const int lines = g0 == 0 ? (kLanes + heads - 1) / heads : 0;
       for (int i = 0; i < vectors; ++i) {
-        for (int g = 0; g < heads; ++g) p[g][i] = scores(block, i, q + std::int64_t{g0 + g} * chunks, c, g0 + g == 0);
+        for (int g = 0; g < heads; ++g) {
+          const T* const value = block.values + (std::int64_t{i} * kLanes * chunks + std::int64_t{g} * lines * chunks) * Chunk<T>::kElements;
+          weights[g][i] = scores(block, dim, i, queries + std::int64_t{g} * chunks, p.c, value, lines);
+        }
       }
-      for (int g = 0; g < heads; ++g) factors[g] = weigh(p[g], vectors, sums + g * partial_stride + features);
-      const float* const weights = reinterpret_cast<const float*>(p);
-      for (int g = 0; g < heads; g += 4) {
-        const bool ask_next = more && g0 + g == 0;
-        const float* const w = weights + g * kKeys;
-        float* const s = sums + g * partial_stride;
+      for (int g = 0; g < heads; ++g) factors[g] = weigh(weights[g], vectors, sums + g * p.partial_stride + p.features);
+      const int tiles = (heads + 3) / 4;
+      for (int tile = 0; tile < tiles; ++tile) {
+        const int g = 4 * tile, turn = g0 == 0 ? tile : tiles;  // later heads ask for nothing
+        const float* const w = reinterpret_cast<const float*>(weights[g]);
+        float* const s = sums + g * p.partial_stride;
         switch (heads - g) {
-          case 1: add_values<T, 1>(block, w, factors + g, s, partial_stride, ask_next); break;
-          case 2: add_values<T, 2>(block, w, factors + g, s, partial_stride, ask_next); break;
-          case 3: add_values<T, 3>(block, w, factors + g, s, partial_stride, ask_next); break;
-          default: add_values<T, 4>(block, w, factors + g, s, partial_stride, ask_next); break;
+          case 1: add_values<T, 1>(block, dim, w, factors + g, s, p.partial_stride, turn, tiles); break;
+          case 2: add_values<T, 2>(block, dim, w, factors + g, s, p.partial_stride, turn, tiles); break;
+          case 3: add_values<T, 3>(block, dim, w, factors + g, s, p.partial_stride, turn, tiles); break;
+          default: add_values<T, 4>(block, dim, w, factors + g, s, p.partial_stride, turn, tiles); break;
         }
       }
     }
   }
+}
+
+template <class T>
+void run_piece(const Piece<T>& p) {
+#if defined(__AVX512BW__)
+  switch (p.head_dim) {
+    case 64: return run_piece<T, 64>(p);
+    case 80: return run_piece<T, 80>(p);
+    case 96: return run_piece<T, 96>(p);
+    case 128: return run_piece<T, 128>(p);
+    case 256: return run_piece<T, 256>(p);
+  }
+#endif
+  run_piece<T, 0>(p);
 }
 
 template <class T>
@@ -233,6 +272,7 @@ void merge(const DecodeAttention& call, std::int64_t row, int head, const float*
 
 template <class T>
 void decode(const DecodeAttention& call, float* scratch, int threads) {
+  using C = Chunk<T>;
   const KvCache& cache = call.cache;
   const int group = call.heads / cache.kv_heads, head_dim = cache.head_dim;
   const float c = call.scale * 1.44269504088896340736f;
@@ -242,36 +282,49 @@ void decode(const DecodeAttention& call, float* scratch, int threads) {
     const std::int64_t own = decode_pieces(call.counts[r] - decode_first_key(call, r));
     pieces = own > pieces ? own : pieces;
   }
-  const std::int64_t tasks = call.rows * cache.kv_heads * pieces;
   float* const queries = scratch + call.rows * call.heads * (decode_pieces(cache.capacity) + 1) * partial;
   const std::int64_t head_stride = pieces * partial;  // partials: [row][head][piece]
 
+  // Every thread takes a contiguous share of the tasks, even in keys to within a piece: then it knows which keys come after a piece's last.
+  std::int64_t keys_in_all = 0;
+  for (std::int64_t r = 0; r < call.rows; ++r) keys_in_all += (call.counts[r] - decode_first_key(call, r)) * cache.kv_heads;
 #pragma omp parallel num_threads(threads)
   {
-    using F = Factor<T>;
-    F* const q = reinterpret_cast<F*>(queries + omp_get_thread_num() * group * features);  // a query takes at most 4 bytes per feature, rounded up as in a partial
-    const int chunks = (head_dim + F::kElements - 1) / F::kElements;
-#pragma omp for schedule(dynamic, 1)
-    for (std::int64_t t = 0; t < tasks; ++t) {
-      const std::int64_t piece = t % pieces, kv = t / pieces % cache.kv_heads, row = t / pieces / cache.kv_heads;
-      const std::int64_t begin = decode_first_key(call, row) + piece * kDecodeSplit, count = call.counts[row];
-      if (begin >= count) continue;
-      const std::int64_t end = begin + kDecodeSplit < count ? begin + kDecodeSplit : count;
-      const std::int64_t slot = call.slots ? call.slots[row] : row;
-      const T* const query = static_cast<const T*>(call.q) + row * call.q_stride + kv * group * head_dim;
-      const std::int64_t at = slot * cache.slot_stride() + kv * cache.head_stride();
-      const char* const keys = reinterpret_cast<const char*>(static_cast<const T*>(cache.k) + at + begin * head_dim);
-      for (int line = 0; line < 32; ++line) ask(keys + line * 64);  // on their way while the queries are laid out
-      for (int g = 0; g < group; ++g) {
-        for (int chunk = 0; chunk < chunks; ++chunk) {
-          const T* const from = query + g * head_dim + chunk * F::kElements;
-          const int left = head_dim - chunk * F::kElements;
-          q[g * chunks + chunk] = left >= F::kElements ? F::load(from) : F::tail(from, left);
+    const int chunks = (head_dim + C::kElements - 1) / C::kElements;
+    const std::int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+    // A query takes at most 4 bytes per feature, rounded up as in a partial result.
+    Factor<T>* const q = reinterpret_cast<Factor<T>*>(queries + self * group * features);
+    std::int64_t before = 0;  // keys of the tasks so far; a task belongs to the thread in whose share its middle lies
+    const auto mine = [&](std::int64_t keys) { return (2 * before + keys) * team / (2 * keys_in_all) == self; };
+    for (std::int64_t row = 0; row < call.rows; ++row) {
+      const std::int64_t first = decode_first_key(call, row), count = call.counts[row], slot = call.slots ? call.slots[row] : row;
+      for (std::int64_t kv = 0; kv < cache.kv_heads; ++kv) {
+        const std::int64_t at = slot * cache.slot_stride() + kv * cache.head_stride();
+        const T *const keys = static_cast<const T*>(cache.k) + at, *const values = static_cast<const T*>(cache.v) + at;
+        bool laid_out = false;
+        for (std::int64_t begin = first, piece = 0; begin < count; begin += kDecodeSplit, ++piece) {
+          const std::int64_t end = begin + kDecodeSplit < count ? begin + kDecodeSplit : count;
+          const bool own = mine(end - begin);
+          before += end - begin;
+          if (!own) continue;
+          if (!laid_out) {
+            const T* const query = static_cast<const T*>(call.q) + row * call.q_stride + kv * group * head_dim;
+            for (int g = 0; g < group; ++g) {
+              for (int chunk = 0; chunk < chunks; ++chunk) {
+                const T* const from = query + g * head_dim + chunk * C::kElements;
+                const int left = head_dim - chunk * C::kElements;
+                q[g * chunks + chunk] = left >= C::kElements ? load_factor(from) : load_factor(from, left);
+              }
+            }
+            laid_out = true;
+          }
+          // After the last piece of a head come the next head's keys, which a full cache has right behind.
+          const T* const next = end < count || count == cache.capacity ? keys + end * head_dim : nullptr;
+          run_piece<T>({keys, values, next, begin, end, head_dim, group, c, q, features, scratch + (row * call.heads + kv * group) * head_stride + piece * partial, head_stride});
         }
       }
-      run_piece<T>(static_cast<const T*>(cache.k) + at, static_cast<const T*>(cache.v) + at, begin, end, head_dim, group, c, q, features,
-                   scratch + (row * call.heads + kv * group) * head_stride + piece * partial, head_stride);
     }
+#pragma omp barrier
 #pragma omp for schedule(static)
     for (std::int64_t t = 0; t < call.rows * call.heads; ++t) {
       const std::int64_t row = t / call.heads, own = decode_pieces(call.counts[row] - decode_first_key(call, row));

@@ -66,7 +66,7 @@ void embedding_backward(const Embedding& shape, const void* dy, const std::int32
     while (i < end) {
       std::int64_t last = i + 1;
       while (last < shape.tokens && id_at(last) == id_at(i)) ++last;
-      kernel(dy, order + i, last - i, static_cast<char*>(gradient) + id_at(i) * row_bytes, shape.width);
+      kernel(dy, order + i, last - i, last < end, static_cast<char*>(gradient) + id_at(i) * row_bytes, shape.width);
       i = last;
     }
   });

@@ -26,6 +26,7 @@ inline void finish(const Gemv& call, std::int64_t row, std::int64_t column, floa
 template <class T, int kRows, int kColumns>
 inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column) {
   using F = Factor<T>;
+  constexpr std::int64_t kElements = Chunk<T>::kElements;
   const T* const w = static_cast<const T*>(call.w) + column * call.w_stride;
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
   // What is asked for is the same place of the next columns, as long as they come soon; of long rows, the same row further on.
@@ -33,26 +34,26 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
   const std::int64_t ahead = group * static_cast<std::int64_t>(sizeof(T)) <= 16384 ? group : kAhead / kColumns / static_cast<std::int64_t>(sizeof(T));
   V16 acc[kColumns][kRows] = {};
   std::int64_t k = 0;
-  for (; k + F::kElements <= call.k; k += F::kElements) {
+  for (; k + kElements <= call.k; k += kElements) {
     F weights[kColumns];
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
       const T* p = w + c * call.w_stride + k;
       __builtin_prefetch(p + ahead);
-      weights[c] = F::load(p);
+      weights[c] = load_factor(p);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const F value = F::load(x + r * call.x_stride + k);
+      const F value = load_factor(x + r * call.x_stride + k);
 #pragma GCC unroll 4
       for (int c = 0; c < kColumns; ++c) acc[c][r] = add_product(acc[c][r], weights[c], value);
     }
   }
   if (k < call.k) {
     F weights[kColumns];
-    for (int c = 0; c < kColumns; ++c) weights[c] = F::tail(w + c * call.w_stride + k, call.k - k);
+    for (int c = 0; c < kColumns; ++c) weights[c] = load_factor(w + c * call.w_stride + k, call.k - k);
     for (int r = 0; r < kRows; ++r) {
-      const F value = F::tail(x + r * call.x_stride + k, call.k - k);
+      const F value = load_factor(x + r * call.x_stride + k, call.k - k);
       for (int c = 0; c < kColumns; ++c) acc[c][r] = add_product(acc[c][r], weights[c], value);
     }
   }
@@ -69,22 +70,71 @@ void range_nk(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int6
   for (; column < end; ++column) dot_columns<T, kRows, 1>(call, row0, column);
 }
 
-// W as [k][n]: column blocks whose sums stay in L1, four rows of W per pass over them. The fewer rows, the wider a block, up to the whole row of W: then the
-// weights are one stream.
+// Two weights of a column and the two factors of a row that they meet, for a chunk of columns of [k][n] storage. Sums lie in the lane order of this step: see
+// column_lane.
+template <class T>
+struct ColumnStep {
+  using C = Chunk<T>;
+  C first, second;
+  typedef struct { float first, second; } Pair;
+  static Pair pair(const T* x) {
+    if constexpr (sizeof(T) == 2) {
+      return {widen(x[0]), widen(x[1])};
+    } else {
+      return {x[0], x[1]};
+    }
+  }
+  static ColumnStep load(const T* p, std::int64_t stride) { return {C::load(p), C::load(p + stride)}; }
+  static ColumnStep load(const T* p, std::int64_t stride, std::int64_t count) { return {load_tail(p, count), load_tail(p + stride, count)}; }
+  void add_to(V16* sums, Pair x) const {
+#pragma GCC unroll 2
+    for (int i = 0; i < C::kParts; ++i) {
+      sums[i] += first.part[i] * x.first;
+      sums[i] += second.part[i] * x.second;
+    }
+  }
+};
+template <class T>
+inline float column_lane(const V16* sums, int i) { return element<T>(sums, i); }
+
+#if defined(__AVX512BF16__)
+// The two weights side by side, eight columns from each quarter of a register at a time.
+template <>
+struct ColumnStep<bf16> {
+  __m512bh low, high;
+  typedef std::uint32_t Pair;
+  static Pair pair(const bf16* x) {
+    Pair both;
+    std::memcpy(&both, x, sizeof(both));
+    return both;
+  }
+  static ColumnStep of(__m512i a, __m512i b) { return {(__m512bh)_mm512_unpacklo_epi16(a, b), (__m512bh)_mm512_unpackhi_epi16(a, b)}; }
+  static ColumnStep load(const bf16* p, std::int64_t stride) { return of(_mm512_loadu_si512(p), _mm512_loadu_si512(p + stride)); }
+  static ColumnStep load(const bf16* p, std::int64_t stride, std::int64_t count) {
+    const auto mask = static_cast<__mmask32>((1ull << count) - 1);
+    return of(_mm512_maskz_loadu_epi16(mask, p), _mm512_maskz_loadu_epi16(mask, p + stride));
+  }
+  void add_to(V16* sums, Pair x) const {
+    const __m512bh both = (__m512bh)_mm512_set1_epi32(static_cast<int>(x));
+    sums[0] = (V16)_mm512_dpbf16_ps((__m512)sums[0], low, both);
+    sums[1] = (V16)_mm512_dpbf16_ps((__m512)sums[1], high, both);
+  }
+};
+template <>
+inline float column_lane<bf16>(const V16* sums, int i) { return sums[i % 8 / 4][i / 8 * 4 + i % 4]; }
+#endif
+
+// W as [k][n]: column blocks whose sums stay in L1, kDepth rows of W per pass over them. The fewer rows of x, the wider a block, up to the whole row of W: then the
+// weights are one stream. More rows of x are bound by reading and writing sums, so they take more rows of W per pass.
 template <class T, int kRows>
 void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
   using C = Chunk<T>;
+  using Step = ColumnStep<T>;
   constexpr int kBlock = kRows == 1 ? 4096 : kRows == 2 ? 2048 : kRows <= 4 ? 1024 : 512;
   constexpr int kChunks = kBlock / C::kElements;
+  constexpr int kDepth = kRows >= 3 ? 8 : 4;
   alignas(64) V16 sums[kRows][kChunks * C::kParts];
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
-  const auto value = [&](int r, std::int64_t k) {
-    if constexpr (sizeof(T) == 2) {
-      return widen(x[r * call.x_stride + k]);
-    } else {
-      return x[r * call.x_stride + k];
-    }
-  };
   for (std::int64_t first = begin; first < end; first += kBlock) {
     const std::int64_t columns = end - first < kBlock ? end - first : kBlock;
     const int whole = static_cast<int>(columns / C::kElements);
@@ -93,53 +143,55 @@ void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int6
       for (V16& sum : sums[r]) sum = V16{};
     }
     const T* const w = static_cast<const T*>(call.w) + first;
-    const std::int64_t ahead_rows = 4 + kAhead / (columns * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t ahead_rows = kDepth + kAhead / (columns * static_cast<std::int64_t>(sizeof(T)));
     std::int64_t k = 0;
-    for (; k + 4 <= call.k; k += 4) {
-      float scale[kRows][4];
+    for (; k + kDepth <= call.k; k += kDepth) {
+      typename Step::Pair scale[kRows][kDepth / 2];
       for (int r = 0; r < kRows; ++r) {
-        for (int j = 0; j < 4; ++j) scale[r][j] = value(r, k + j);
+        for (int j = 0; j < kDepth / 2; ++j) scale[r][j] = Step::pair(x + r * call.x_stride + k + 2 * j);
       }
       const T* const rows = w + k * call.w_stride;
       for (int c = 0; c < whole; ++c) {
-        C weights[4];
+        Step steps[kDepth / 2];
+        const T* const p = rows + c * C::kElements;
+#pragma GCC unroll 8
+        for (int j = 0; j < kDepth; ++j) __builtin_prefetch(p + (ahead_rows + j) * call.w_stride);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) {
-          const T* p = rows + j * call.w_stride + c * C::kElements;
-          __builtin_prefetch(p + ahead_rows * call.w_stride);
-          weights[j] = C::load(p);
-        }
+        for (int j = 0; j < kDepth / 2; ++j) steps[j] = Step::load(p + 2 * j * call.w_stride, call.w_stride);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
-          for (int i = 0; i < C::kParts; ++i) {
-            V16 sum = sums[r][c * C::kParts + i];
+          V16 sum[C::kParts];
+          for (int i = 0; i < C::kParts; ++i) sum[i] = sums[r][c * C::kParts + i];
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; ++j) sum += weights[j].part[i] * scale[r][j];
-            sums[r][c * C::kParts + i] = sum;
-          }
+          for (int j = 0; j < kDepth / 2; ++j) steps[j].add_to(sum, scale[r][j]);
+          for (int i = 0; i < C::kParts; ++i) sums[r][c * C::kParts + i] = sum[i];
         }
       }
       if (tail > 0) {
-        for (int j = 0; j < 4; ++j) {
-          const C weights = load_tail(rows + j * call.w_stride + whole * C::kElements, tail);
-          for (int r = 0; r < kRows; ++r) {
-            for (int i = 0; i < C::kParts; ++i) sums[r][whole * C::kParts + i] += weights.part[i] * scale[r][j];
-          }
+        for (int j = 0; j < kDepth / 2; ++j) {
+          const Step step = Step::load(rows + 2 * j * call.w_stride + whole * C::kElements, call.w_stride, tail);
+          for (int r = 0; r < kRows; ++r) step.add_to(sums[r] + whole * C::kParts, scale[r][j]);
         }
       }
     }
     for (; k < call.k; ++k) {
+      // Of a last row alone the second half is a row of zeros.
+      const bool two = k + 1 < call.k;
       for (int c = 0; c < whole + (tail > 0); ++c) {
-        const T* p = w + k * call.w_stride + c * C::kElements;
-        const C weights = c < whole ? C::load(p) : load_tail(p, tail);
+        alignas(64) T pair[2][C::kElements] = {};
+        const std::int64_t count = c < whole ? C::kElements : tail;
+        for (int j = 0; j < 1 + two; ++j) std::memcpy(static_cast<void*>(pair[j]), w + (k + j) * call.w_stride + c * C::kElements, static_cast<std::size_t>(count) * sizeof(T));
+        const Step step = Step::load(pair[0], C::kElements);
         for (int r = 0; r < kRows; ++r) {
-          for (int i = 0; i < C::kParts; ++i) sums[r][c * C::kParts + i] += weights.part[i] * value(r, k);
+          const T factors[2] = {x[r * call.x_stride + k], two ? x[r * call.x_stride + k + 1] : T{}};
+          step.add_to(sums[r] + c * C::kParts, Step::pair(factors));
         }
       }
+      k += two;
     }
     for (int r = 0; r < kRows; ++r) {
       for (std::int64_t c = 0; c < columns; ++c) {
-        const float sum = element<T>(sums[r] + c / C::kElements * C::kParts, static_cast<int>(c % C::kElements));
+        const float sum = column_lane<T>(sums[r] + c / C::kElements * C::kParts, static_cast<int>(c % C::kElements));
         finish(call, row0 + r, first + c, sum);
       }
     }

@@ -111,31 +111,35 @@ inline float element(const V16* part, int i) {
 }
 
 // What a dot product multiplies: a chunk, or with AVX512_BF16 the bf16 pairs themselves, whose instruction adds two exact products to each of 16 sums (it takes
-// denormals for zero).
+// denormals for zero). A vector and not a struct of one: g++ 12 passes those through memory.
 template <class T>
-struct Factor {
-  static constexpr int kElements = Chunk<T>::kElements;
-  Chunk<T> chunk;
-  static Factor load(const T* p) { return {Chunk<T>::load(p)}; }
-  static Factor tail(const T* p, std::int64_t count) { return {load_tail(p, count)}; }
+struct FactorOf {
+  typedef Chunk<T> Type;
 };
-template <class T>
-inline V16 add_product(V16 sum, const Factor<T>& a, const Factor<T>& b) {
-  for (int i = 0; i < Chunk<T>::kParts; ++i) sum += a.chunk.part[i] * b.chunk.part[i];
-  return sum;
-}
+template <>
+struct FactorOf<float> {
+  typedef V16 Type;
+};
 #if defined(__AVX512BF16__)
 template <>
-struct Factor<bf16> {
-  static constexpr int kElements = 32;
-  __m512i raw;
-  static Factor load(const bf16* p) { return {_mm512_loadu_si512(p)}; }
-  static Factor tail(const bf16* p, std::int64_t count) { return {_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p)}; }
+struct FactorOf<bf16> {
+  typedef __m512bh Type;
 };
-template <>
-inline V16 add_product<bf16>(V16 sum, const Factor<bf16>& a, const Factor<bf16>& b) {
-  return (V16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a.raw, (__m512bh)b.raw);
-}
+#endif
+template <class T>
+using Factor = typename FactorOf<T>::Type;
+
+inline V16 load_factor(const float* p) { return Chunk<float>::load(p).part[0]; }
+inline V16 load_factor(const float* p, std::int64_t count) { return load_tail(p, count).part[0]; }
+inline V16 add_product(const V16& sum, const V16& a, const V16& b) { return sum + a * b; }
+#if defined(__AVX512BF16__)
+inline __m512bh load_factor(const bf16* p) { return (__m512bh)_mm512_loadu_si512(p); }
+inline __m512bh load_factor(const bf16* p, std::int64_t count) { return (__m512bh)_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p); }
+inline V16 add_product(const V16& sum, const __m512bh& a, const __m512bh& b) { return (V16)_mm512_dpbf16_ps((__m512)sum, a, b); }
+#else
+inline Chunk<bf16> load_factor(const bf16* p) { return Chunk<bf16>::load(p); }
+inline Chunk<bf16> load_factor(const bf16* p, std::int64_t count) { return load_tail(p, count); }
+inline V16 add_product(const V16& sum, const Chunk<bf16>& a, const Chunk<bf16>& b) { return sum + a.part[0] * b.part[0] + a.part[1] * b.part[1]; }
 #endif
 
 }  // namespace

@@ -248,7 +248,7 @@ class Prober {
     last_cache(buffer, static_cast<double>(info.l3_bytes), static_cast<double>(l2) * cores_);
   }
 
-  // Where reading stops being as fast as in the last cache: the largest working set read faster than the geometric mean of the two levels.
+  // Where reading stops being as fast as in the last cache: the working set that is read at the geometric mean of the two levels.
   void last_cache(Buffer& buffer, double claimed, double private_bytes) {
     MemoryLevel& level = m_.levels[2];
     const int t = threads_.back();
@@ -259,14 +259,21 @@ class Prober {
       if (claimed > 0) level.claimed = Figure{claimed, Provenance::kDatasheet, "reported by the CPU"};
       return;
     }
-    double held = static_cast<double>(kLastCacheBytes) * t;
-    for (double bytes = held * 1.4; bytes <= std::min(static_cast<double>(kMainMemoryBytes), claimed); bytes *= 1.25) {
+    // The claim is no limit: with the private caches beside it more is held, on a shared host less.
+    const double middle = std::sqrt(near * far);
+    double held = static_cast<double>(kLastCacheBytes) * t, rate = near;
+    for (double bytes = held * 1.15; bytes <= std::min(static_cast<double>(kMainMemoryBytes), 2 * claimed); bytes *= 1.15) {
       const auto each = static_cast<std::int64_t>(bytes / t) / 4096 * 4096;
-      const CostProbe r = probe_stream(StreamPattern::kRead, buffer.data(), each, t, kSecondsEach, 7);
-      if (r.best < std::sqrt(near * far)) break;
-      held = std::floor(bytes / (1 << 20)) * (1 << 20);
+      const double now = probe_stream(StreamPattern::kRead, buffer.data(), each, t, kSecondsEach, 7).best;
+      if (now < middle) {
+        if (rate > middle && rate > now) held *= std::pow(bytes / held, std::log(rate / middle) / std::log(rate / now));
+        break;
+      }
+      held = bytes;
+      rate = now;
     }
-    level.capacity = Figure{std::max(held, private_bytes), Provenance::kProbed, "largest set read faster than halfway to main memory"};
+    held = std::floor(held / (1 << 20)) * (1 << 20);
+    level.capacity = Figure{std::max(held, private_bytes), Provenance::kProbed, "set that is read at a rate halfway to main memory"};
     level.claimed = Figure{std::max(claimed, level.capacity->value), Provenance::kDatasheet, "reported by the CPU"};
   }
 

@@ -1,10 +1,12 @@
 // Same-class reference work for bracketed timing: each class has a fixed small kernel of its own kind whose speed moves with the
 // machine's state as the class's ops do (NOTES: an AMX product by an AMX product, exp by exp, a stream by a stream).
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/activation.hpp"
 #include "kernels/cpu/attention_f32.hpp"
 #include "kernels/cpu/cpu_info.hpp"
+#include "kernels/cpu/decode_attention.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/execution.hpp"
 #include "kernels/cpu/gemv.hpp"
@@ -74,10 +76,13 @@ void References::run(ReferenceClass which) {
     case ReferenceClass::kWeights:
       run_weights();
       break;
+    case ReferenceClass::kKeys:
+      run_keys();
+      break;
   }
 }
 
-void References::run_weights() {
+std::byte* References::next_piece() {
   const std::int64_t outputs = kWeightsOutputs * threads_, bytes = outputs * kWeightsDepth * 4;
   if (pieces_ == 0) {
     // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last.
@@ -88,16 +93,43 @@ void References::run_weights() {
     for (std::int64_t i = 0; i < pieces_ * outputs * kWeightsDepth; i += kStreamFloats)
       std::copy_n(values, std::min(kStreamFloats, pieces_ * outputs * kWeightsDepth - i), w + i);
   }
+  std::byte* piece = weights_.as<std::byte>(piece_ * bytes);
+  piece_ = (piece_ + 1) % pieces_;
+  return piece;
+}
+
+void References::run_weights() {
+  const std::int64_t outputs = kWeightsOutputs * threads_;
   Gemv call;
   call.dtype = call.out = DType::kF32;
   call.n = outputs;
   call.k = call.x_stride = call.w_stride = kWeightsDepth;
   call.y_stride = outputs;
   call.x = memory_.as<float>(stream_);
-  call.w = weights_.as<float>(piece_ * bytes);
+  call.w = next_piece();
   call.y = memory_.as<float>(stream_) + 2 * kStreamFloats * threads_;
   gemv(call, threads_);
-  piece_ = (piece_ + 1) % pieces_;
+}
+
+void References::run_keys() {
+  std::byte* piece = next_piece();
+  DecodeAttention call;
+  call.cache.dtype = DType::kF32;
+  call.cache.kv_heads = kKeysHeads;
+  call.cache.head_dim = kKeysDepth;
+  call.cache.capacity = kKeysCount;
+  call.cache.k = piece;
+  call.cache.v = piece + call.cache.bytes(threads_);
+  call.heads = kKeysHeads;
+  call.scale = 0.125f;
+  call.rows = threads_;
+  const std::vector<std::int32_t> counts(static_cast<size_t>(threads_), kKeysCount);
+  call.counts = counts.data();
+  call.q = memory_.as<float>(stream_);
+  call.out = memory_.as<float>(stream_) + 2 * kStreamFloats * threads_;
+  call.q_stride = call.out_stride = kKeysHeads * kKeysDepth;
+  if (keys_scratch_.bytes() == 0) keys_scratch_ = Buffer(decode_attention_scratch_bytes(call, threads_) + 64, threads_);
+  decode_attention(call, keys_scratch_.as<std::byte>(0), threads_);
 }
 
 ReferenceClass reference_of(const OpSpec& spec) {
@@ -138,9 +170,9 @@ int CpuExecution::reference_class(int op) const {
   const bool streams = (gemm.gemv_rows >= 0 && rows_of(spec).count <= gemm.gemv_rows) || (attention && attention->cached && rows_of(spec).count <= 8 * std::max<std::int64_t>(1, attention->sequences));
   const bool beyond = allocated_bytes() > 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
   if (!streams) return static_cast<int>(reference_of(spec));
-  return static_cast<int>(beyond ? ReferenceClass::kWeights : ReferenceClass::kStream);
+  return static_cast<int>(!beyond ? ReferenceClass::kStream : attention ? ReferenceClass::kKeys : ReferenceClass::kWeights);
 }
 
-std::vector<std::string> CpuExecution::reference_classes() const { return {"product", "exp", "stream", "select", "weights"}; }
+std::vector<std::string> CpuExecution::reference_classes() const { return {"product", "exp", "stream", "select", "weights", "keys"}; }
 
 }  // namespace fathom::cpu

@@ -1,5 +1,5 @@
 // Reference kernels for bracketed timing, one per class, each 0.05 to 0.5 ms, with operands that fit a core's L2; only the weights
-// class reads from memory that no cache holds.
+// and keys classes read from memory that no cache holds.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,8 @@ namespace fathom::cpu {
 
 // kWeights: a product of one row whose weights come from beyond the caches, a different piece each time. What decode is bound by moves
 // with the memory's state, which a product in L2 does not see: between two minutes of one virtual machine by a third.
-enum class ReferenceClass : std::uint8_t { kProduct, kExp, kStream, kSelect, kWeights };
+// kKeys: attention of one token over cached keys and values from there. It reaches less of the memory's rate than a product and gains less when the memory is fast.
+enum class ReferenceClass : std::uint8_t { kProduct, kExp, kStream, kSelect, kWeights, kKeys };
 
 // Distinct bytes the references touch, per thread, between two timed ops: they evict that much of the private caches.
 inline constexpr double kReferenceBytesPerThread = 1.75 * (1 << 20);
@@ -32,13 +33,18 @@ class References {
   static constexpr std::int64_t kTopK = 4096;
   static constexpr std::int64_t kWeightsDepth = 1024;     // elements of the row
   static constexpr std::int64_t kWeightsOutputs = 448;    // per thread: 1.75 MiB of weights
+  static constexpr std::int64_t kKeysHeads = 8, kKeysDepth = 64, kKeysCount = 448;   // per thread: a sequence whose keys and values fill a piece
+  static_assert(2 * kKeysHeads * kKeysDepth * kKeysCount == kWeightsDepth * kWeightsOutputs);
+  std::byte* next_piece();  // of weights_
   void run_weights();
+  void run_keys();
 
   int threads_;
   std::optional<GemmPlan> gemm_;
   CeilingProbe ceiling_;
   Buffer memory_;
-  Buffer weights_;          // of the weights class, made when first asked for: several times the last cache
+  Buffer weights_;          // of the weights and keys classes, made when first asked for: several times the last cache
+  Buffer keys_scratch_;
   std::int64_t pieces_ = 0, piece_ = 0;
   std::int64_t packed_ = 0, x_ = 0, y_ = 0, gemm_scratch_ = 0, stream_ = 0, topk_ = 0, topk_out_ = 0;
 };

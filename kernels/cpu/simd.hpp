@@ -425,7 +425,16 @@ inline void prefetch(const T* p, Full) { __builtin_prefetch(p); }
 template <class T>
 inline void prefetch(const T* p, Tail) { __builtin_prefetch(p); }
 
-// Sums in the lanes of a group: v, or a b, added to acc; single vectors go to the first.
+template <class T, int N>
+inline void prefetch_to_write(T* p, Group<N>) {
+  for (std::size_t at = 0; at < N * kLanes * sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(p) + at, 1);
+}
+template <class T>
+inline void prefetch_to_write(T* p, Full) { __builtin_prefetch(p, 1); }
+template <class T>
+inline void prefetch_to_write(T* p, Tail) { __builtin_prefetch(p, 1); }
+
+// Sums and maxima in the lanes of a group: v, or a b, added to acc; single vectors go to the first.
 template <int N>
 inline void add_to(vn<N>& acc, const vn<N>& v) { acc = acc + v; }
 template <int N>
@@ -434,6 +443,10 @@ template <int N>
 inline void fma_to(vn<N>& acc, const vn<N>& a, const vn<N>& b) { acc = fma(a, b, acc); }
 template <int N>
 inline void fma_to(vn<N>& acc, vf a, vf b) { acc.v[0] = fma(a, b, acc.v[0]); }
+template <int N>
+inline void max_to(vn<N>& acc, const vn<N>& v) { acc = max(v, acc); }
+template <int N>
+inline void max_to(vn<N>& acc, vf v) { acc.v[0] = max(v, acc.v[0]); }
 template <int N>
 inline vn<N> keep(const vn<N>& x, Group<N>, vf) { return x; }
 inline float sum(const vn<2>& a) { return sum(a.v[0] + a.v[1]); }

@@ -65,25 +65,21 @@ void row_log_sum(const void* row, std::int64_t count, float* maximum, float* tot
   for (std::int64_t begin = 0; begin < count; begin += 1024) {
     const std::int64_t block = count - begin < 1024 ? count - begin : 1024;
     const T* p = x + begin;
-    vf top[4];
-    for (vf& t : top) t = splat(lowest);
-    std::int64_t i = 0;
-    for (; i + 4 * kLanes <= block; i += 4 * kLanes) {
-      for (int j = 0; j < 4; ++j) top[j] = max(load(p + i + j * kLanes, Full{}), top[j]);
-    }
-    for (; i + kLanes <= block; i += kLanes) top[0] = max(load(p + i, Full{}), top[0]);
-    if (i < block) {
-      const Tail n{static_cast<int>(block - i)};
-      top[0] = max(keep(load(p + i, n), n, splat(lowest)), top[0]);
-    }
-    const float here = max_lane(max(max(top[0], top[1]), max(top[2], top[3])));
+    vw top = splat(lowest);
+    sweep_fours(block, [&](std::int64_t i, auto n) { max_to(top, keep(load(p + i, n), n, splat(lowest))); });
+    const float here = max_lane(max(max(top.v[0], top.v[1]), max(top.v[2], top.v[3])));
     if (here > best) {
       if (best > lowest) running *= exp(splat(best - here))[0];
       best = here;
     }
     if (best == lowest) continue;  // only -infinity so far: nothing to add
     const vf shift = splat(best);
-    running += sum_over(block, [&](std::int64_t at, vf acc, auto n) { return acc + keep(exp(load(p + at, n) - shift), n, vf{}); });
+    vw sums = vf{};
+    sweep_fours(block, [&](std::int64_t at, auto n) {
+      using V = decltype(load(p + at, n));
+      add_to(sums, keep(exp2_of(load(p + at, n) - V(shift), 1.44269502f, 1.0f), n, vf{}));
+    });
+    running += sum(sums);
   }
   *maximum = best;
   *total = static_cast<float>(running);
@@ -95,7 +91,10 @@ void softmax_grad(void* row, std::int64_t count, float maximum, float inverse_su
   const vf shift = splat(maximum);
   const vf f = splat(inverse_sum * factor);
   const float at_label = exp(splat(static_cast<float>(x[label]) - maximum))[0] * inverse_sum - 1.0f;
-  sweep(count, [&](std::int64_t i, auto n) { store(x + i, exp(load(x + i, n) - shift) * f, n); });
+  sweep_fours(count, [&](std::int64_t i, auto n) {
+    using V = decltype(load(x + i, n));
+    store(x + i, exp2_of(load(x + i, n) - V(shift), 1.44269502f, 1.0f) * V(f), n);
+  });
   x[label] = static_cast<T>(at_label * factor);
 }
 

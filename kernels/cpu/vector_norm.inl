@@ -2,14 +2,19 @@
 //
 // A few rows go through together: their reductions overlap, the gain is loaded once for all of them, and parameter gradients are read and written once.
 // A row is read twice or three times while it sits in L1, so the memory traffic is one read and one write. The second pass asks for the rows of the next
-// group: out-of-order execution does not reach that far, and without it reads wait while a row is written. What a row gets depends on the width alone.
+// group and the first for the lines to be written: out-of-order execution does not reach that far, and without it reads wait while a row is written. What a row gets depends on the width alone.
 
-// Rows of a group: as many as fit a quarter of a 48 KiB L1 with `streams` arrays each, 1 to 4.
-template <class T>
-inline int rows_together(std::int64_t width, int streams) {
-  const std::int64_t fit = 12 * 1024 / (width * static_cast<std::int64_t>(sizeof(T)) * streams);
+// kAll: every optional operand is given, as in a network's norms, and the loops ask no more whether.
+
+// Rows of a group of the forward norms: as many as fit a quarter of a 48 KiB L1, 1 to 4.
+inline int rows_together(std::int64_t row_bytes) {
+  const std::int64_t fit = 12 * 1024 / row_bytes;
   return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
 }
+// Of the backward norms: with three arrays from L3 f32 rows run best one by one (2048 x 768 on a core of family 26: 218 us, 290 in twos), and without being asked for;
+// bf16 is bound by its arithmetic and gains from sharing the gain and the gradient (161 us in twos, 210 one by one).
+template <class T>
+constexpr int kGradRows = sizeof(T) == 2 ? 2 : 1;
 
 // Calls body.template run<R>(first) for groups of rows that cover [begin, end), R = `together` and then single rows.
 template <class Body>
@@ -35,7 +40,7 @@ struct NormForward {
   T* output(std::int64_t row) const { return static_cast<T*>(args.y) + row * args.width; }
 };
 
-template <class T>
+template <class T, bool kAll>
 struct RmsNorm : NormForward<T> {
   template <int R>
   void run(std::int64_t row) const {
@@ -49,6 +54,7 @@ struct RmsNorm : NormForward<T> {
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       for (int r = 0; r < R; ++r) {
         const auto v = load(x[r] + i, n);
+        prefetch_to_write(y[r] + i, n);
         fma_to(squares[r], v, v);
       }
     });
@@ -60,7 +66,7 @@ struct RmsNorm : NormForward<T> {
     }
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       using V = decltype(load(x[0] + i, n));
-      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
       for (int r = 0; r < R; ++r) {
         prefetch(next[r] + i, n);
         store(y[r] + i, load(x[r] + i, n) * V(scale[r]) * g, n);
@@ -71,10 +77,12 @@ struct RmsNorm : NormForward<T> {
 
 template <class T>
 void rmsnorm(const NormArgs& a, std::int64_t begin, std::int64_t end) {
-  in_groups(begin, end, rows_together<T>(a.width, 1), RmsNorm<T>{{a, end}});
+  const int together = rows_together(a.width * static_cast<std::int64_t>(sizeof(T)));
+  if (a.gain) return in_groups(begin, end, together, RmsNorm<T, true>{{a, end}});
+  in_groups(begin, end, together, RmsNorm<T, false>{{a, end}});
 }
 
-template <class T>
+template <class T, bool kAll>
 struct LayerNorm : NormForward<T> {
   template <int R>
   void run(std::int64_t row) const {
@@ -96,6 +104,7 @@ struct LayerNorm : NormForward<T> {
       using V = decltype(load(x[0] + i, n));
       for (int r = 0; r < R; ++r) {
         const V d = keep(load(x[r] + i, n) - V(shift[r]), n, vf{});  // lanes past the end of the row count as 0
+        prefetch_to_write(y[r] + i, n);
         add_to(totals[r], d);
         fma_to(squares[r], d, d);
       }
@@ -112,8 +121,8 @@ struct LayerNorm : NormForward<T> {
     }
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       using V = decltype(load(x[0] + i, n));
-      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
-      const V b = bias ? load(bias + i, n) : V(vf{});
+      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
+      const V b = kAll || bias ? load(bias + i, n) : V(vf{});
       for (int r = 0; r < R; ++r) {
         prefetch(next[r] + i, n);
         store(y[r] + i, fma((load(x[r] + i, n) - V(center[r])) * V(scale[r]), g, b), n);
@@ -124,7 +133,9 @@ struct LayerNorm : NormForward<T> {
 
 template <class T>
 void layernorm(const NormArgs& a, std::int64_t begin, std::int64_t end) {
-  in_groups(begin, end, rows_together<T>(a.width, 1), LayerNorm<T>{{a, end}});
+  const int together = rows_together(a.width * static_cast<std::int64_t>(sizeof(T)));
+  if (a.gain && a.bias) return in_groups(begin, end, together, LayerNorm<T, true>{{a, end}});
+  in_groups(begin, end, together, LayerNorm<T, false>{{a, end}});
 }
 
 template <class T>
@@ -136,7 +147,7 @@ struct NormBackward {
 };
 
 // With h = x * inverse: dx = inverse * (dy * gain - h * mean(dy * gain * h)), dgain = sum of dy * h.
-template <class T>
+template <class T, bool kAll>
 struct RmsNormGrad : NormBackward<T> {
   template <int R>
   void run(std::int64_t row) const {
@@ -154,14 +165,14 @@ struct RmsNormGrad : NormBackward<T> {
     // One pass for the parameter gradient and the dot product, one for dx.
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       using V = decltype(load(x[0] + i, n));
-      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
-      V dgain = a.dgain ? load_as<T>(a.dgain + i, n) : V(vf{});
+      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
+      V dgain = kAll || a.dgain ? load_as<T>(a.dgain + i, n) : V(vf{});
       for (int r = 0; r < R; ++r) {
         const V product = load(dy[r] + i, n) * load(x[r] + i, n);
         dgain = fma(product, V(scale[r]), dgain);
         fma_to(dots[r], product, g);
       }
-      if (a.dgain) store_as<T>(a.dgain + i, dgain, n);
+      if (kAll || a.dgain) store_as<T>(a.dgain + i, dgain, n);
     });
     if (!a.dx) return;
     T* dx[R];
@@ -173,10 +184,9 @@ struct RmsNormGrad : NormBackward<T> {
     }
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       using V = decltype(load(x[0] + i, n));
-      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
       for (int r = 0; r < R; ++r) {
-        prefetch(next_x[r] + i, n);
-        prefetch(next_dy[r] + i, n);
+        if (R > 1) prefetch(next_x[r] + i, n), prefetch(next_dy[r] + i, n);
         const V up = load(dy[r] + i, n) * g;
         const V own = a.accumulate ? fma(V(scale[r]), up, load(dx[r] + i, n)) : V(scale[r]) * up;
         store(dx[r] + i, fma(V(pull[r]), load(x[r] + i, n), own), n);
@@ -187,11 +197,12 @@ struct RmsNormGrad : NormBackward<T> {
 
 template <class T>
 void rmsnorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
-  in_groups(begin, end, rows_together<T>(a.width, 2), RmsNormGrad<T>{{a, end}});
+  if (a.gain && a.dgain) return in_groups(begin, end, kGradRows<T>, RmsNormGrad<T, true>{{a, end}});
+  in_groups(begin, end, kGradRows<T>, RmsNormGrad<T, false>{{a, end}});
 }
 
 // With h = (x - mean) * inverse and u = dy * gain: dx = inverse * (u - mean(u) - h * mean(u * h)).
-template <class T>
+template <class T, bool kAll>
 struct LayerNormGrad : NormBackward<T> {
   template <int R>
   void run(std::int64_t row) const {
@@ -210,9 +221,9 @@ struct LayerNormGrad : NormBackward<T> {
     // One pass for the parameter gradients, the sum of u and that of u h; lanes past the end of the row have dy = 0, whatever their h.
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       using V = decltype(load(x[0] + i, n));
-      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
-      V dgain = a.dgain ? load_as<T>(a.dgain + i, n) : V(vf{});
-      V dbias = a.dbias ? load_as<T>(a.dbias + i, n) : V(vf{});
+      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
+      V dgain = kAll || a.dgain ? load_as<T>(a.dgain + i, n) : V(vf{});
+      V dbias = kAll || a.dbias ? load_as<T>(a.dbias + i, n) : V(vf{});
       for (int r = 0; r < R; ++r) {
         const V d = load(dy[r] + i, n);
         const V h = (load(x[r] + i, n) - V(center[r])) * V(scale[r]);
@@ -222,8 +233,8 @@ struct LayerNormGrad : NormBackward<T> {
         add_to(totals[r], up);
         fma_to(dots[r], up, h);
       }
-      if (a.dgain) store_as<T>(a.dgain + i, dgain, n);
-      if (a.dbias) store_as<T>(a.dbias + i, dbias, n);
+      if (kAll || a.dgain) store_as<T>(a.dgain + i, dgain, n);
+      if (kAll || a.dbias) store_as<T>(a.dbias + i, dbias, n);
     });
     if (!a.dx) return;
     // dx = scale u + shift + pull (x - mean), with the factors of a row taken together.
@@ -237,10 +248,9 @@ struct LayerNormGrad : NormBackward<T> {
     }
     sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
       using V = decltype(load(x[0] + i, n));
-      const V g = gain ? load(gain + i, n) : V(splat(1.0f));
+      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
       for (int r = 0; r < R; ++r) {
-        prefetch(next_x[r] + i, n);
-        prefetch(next_dy[r] + i, n);
+        if (R > 1) prefetch(next_x[r] + i, n), prefetch(next_dy[r] + i, n);
         const V own = a.accumulate ? V(shift[r]) + load(dx[r] + i, n) : V(shift[r]);
         store(dx[r] + i, fma(load(x[r] + i, n) - V(center[r]), V(pull[r]), fma(V(scale[r]), load(dy[r] + i, n) * g, own)), n);
       }
@@ -250,29 +260,31 @@ struct LayerNormGrad : NormBackward<T> {
 
 template <class T>
 void layernorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
-  in_groups(begin, end, rows_together<T>(a.width, 2), LayerNormGrad<T>{{a, end}});
+  if (a.gain && a.dgain && a.dbias) return in_groups(begin, end, kGradRows<T>, LayerNormGrad<T, true>{{a, end}});
+  in_groups(begin, end, kGradRows<T>, LayerNormGrad<T, false>{{a, end}});
 }
 
 // Half-split pairing: (a, b) = (x[i], x[i + rotary/2]) becomes (a cos - b sin, b cos + a sin); the inverse flips sin.
-// The table holds, per position, rotary/2 cosines and then rotary/2 sines.
+// The table holds, per position, rotary/2 cosines and then rotary/2 sines; all heads of a row use them while they are in registers.
 template <class T>
 void rope(const RopeArgs& a, std::int64_t begin, std::int64_t end) {
-  const std::int64_t half = a.rotary_dim / 2;
+  const std::int64_t half = a.rotary_dim / 2, heads = a.heads, dim = a.head_dim;
   const vf sign = splat(a.inverse ? -1.0f : 1.0f);
   for (std::int64_t row = begin; row < end; ++row) {
     const float* cosine = a.table + a.positions[row] * a.rotary_dim;
     const float* sine = cosine + half;
-    T* x = static_cast<T*>(a.rows) + row * a.row_stride;
-    for (std::int64_t head = 0; head < a.heads; ++head, x += a.head_dim) {
-      sweep_groups<2>(half, [&](std::int64_t i, auto n) {
-        const auto c = load_as<T>(cosine + i, n);
-        using V = decltype(load_as<T>(cosine + i, n));
-        const V s = V(sign) * load_as<T>(sine + i, n);
-        const V low = load(x + i, n);
-        const V high = load(x + half + i, n);
-        store(x + i, fma(low, c, -(high * s)), n);
-        store(x + half + i, fma(high, c, low * s), n);
-      });
-    }
+    T* first = static_cast<T*>(a.rows) + row * a.row_stride;
+    sweep_groups<2>(half, [&](std::int64_t i, auto n) {
+      using V = decltype(load_as<T>(cosine + i, n));
+      const V c = load_as<T>(cosine + i, n);
+      const V s = V(sign) * load_as<T>(sine + i, n);
+      T* x = first + i;
+      for (std::int64_t head = 0; head < heads; ++head, x += dim) {
+        const V low = load(x, n);
+        const V high = load(x + half, n);
+        store(x, fma(low, c, -(high * s)), n);
+        store(x + half, fma(high, c, low * s), n);
+      }
+    });
   }
 }

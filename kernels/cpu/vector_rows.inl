@@ -85,14 +85,16 @@ void embedding(const void* table, const std::int32_t* ids, const void* position_
   }
 }
 
-// The low half of an order entry is the row; rows arrive ascending, and the f32 sum is rounded once.
+// The low half of an order entry is the row; rows arrive ascending, and the f32 sum is rounded once. The row after them is asked for.
 template <class T>
-void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, void* out, std::int64_t width) {
-  const T* source = static_cast<const T*>(dy);
+void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, bool more, void* out, std::int64_t width) {
+  const auto row = [&](std::int64_t j) { return static_cast<const T*>(dy) + static_cast<std::int64_t>(order[j] & 0xffffffffu) * width; };
+  const T *first = row(0), *next = row(more ? count : 0);
   T* y = static_cast<T*>(out);
   sweep_fours(width, [&](std::int64_t i, auto n) {
-    decltype(load(y + i, n)) acc = vf{};
-    for (std::int64_t j = 0; j < count; ++j) acc = acc + load(source + static_cast<std::int64_t>(order[j] & 0xffffffffu) * width + i, n);
+    prefetch(next + i, n);
+    auto acc = load(first + i, n);
+    for (std::int64_t j = 1; j < count; ++j) acc = acc + load(row(j) + i, n);
     store(y + i, acc + load(y + i, n), n);
   });
 }

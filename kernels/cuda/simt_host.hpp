@@ -34,6 +34,7 @@ enum class Order { kForward, kReverse, kShuffled };
 struct Options {
   Order order = Order::kForward;
   std::uint64_t seed = 1;
+  std::int64_t last_blocks = 0;  // > 0: only so many blocks at the end of every grid run, for sizes that nobody could run whole
 };
 Options& options();
 

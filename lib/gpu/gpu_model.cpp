@@ -7,6 +7,7 @@
 
 #include "lib/error.hpp"
 #include "lib/gpu/features.hpp"
+#include "lib/predict/unbounded.hpp"
 
 namespace fathom::gpu {
 namespace {
@@ -166,7 +167,7 @@ GpuPrediction predict_op(const OpModel& model, const GpuDevice& device, const Ta
   double low = 0, high = 0;
   interval_for(model, p.binding, p.predicted_s, low, high);
   p.low_s = p.predicted_s * std::exp(low * std::exp2(outside.octaves));
-  p.high_s = p.predicted_s * std::exp(high * std::exp2(outside.octaves));
+  p.high_s = p.predicted_s * upper_factor(std::exp(high * std::exp2(outside.octaves)));
   return p;
 }
 

@@ -3,7 +3,7 @@
 // predicted = physics(shape) · exp(residual). The residual counts inside the hull of the calibration rows, fades to nothing
 // within a quarter octave outside and is off beyond. More than one octave outside on any axis, or another dtype or
 // head dimension, the answer is marked out_of_range with the axis and the nearest calibrated value, its provenance is
-// `extrapolated` and its interval is doubled per octave.
+// `extrapolated` and its interval is doubled per octave, until it says nothing (lib/predict/unbounded.hpp).
 #pragma once
 
 #include <optional>

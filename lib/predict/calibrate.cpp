@@ -15,6 +15,8 @@ namespace {
 constexpr int kEnoughPoints = 30;      // for quantiles of their own
 constexpr double kWidening = 1.5;
 constexpr double kNarrowest = 0.02;    // an interval is never narrower than this on either side: the noise of a good day
+constexpr double kBestNoise = 0.02;    // points more certain than this count alike
+constexpr double kWorstNoise = 0.5;    // points less certain than this say nothing
 
 bool backward(const OpSpec& spec) { return kind_name(spec).ends_with("_backward"); }
 
@@ -45,26 +47,152 @@ std::pair<double, double> residual_bounds(std::vector<double> ratios) {
   return {low, high};
 }
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
+enum Term : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFirstLevel };
+
+double weight_of(const CalibrationPoint& p) { return kBestNoise / std::max(kBestNoise, p.noise); }
+
+// One form of a fit: which regressors it uses.
+using Form = std::vector<int>;
+
+// A form fitted to points, and how it predicts those that were left out of the fit.
+struct Fitted {
+  FitValues coefficients{};
+  std::vector<double> ratios;   // measured / predicted of each point without itself; only where it could be predicted
+  double error = 1e9;           // weighted mean of |ln ratio|
+};
+
+FitValues solve(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights, size_t without) {
+  std::vector<std::vector<double>> rows;
+  std::vector<double> left, left_weights;
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (i == without) continue;
+    std::vector<double>& row = rows.emplace_back();
+    for (const int term : form) row.push_back(values[i][static_cast<size_t>(term)]);
+    left.push_back(y[i]);
+    left_weights.push_back(weights[i]);
+  }
+  FitValues c{};
+  if (rows.size() < form.size()) return c;
+  const std::vector<double> solved = relative_least_squares(rows, left, left_weights);
+  for (size_t j = 0; j < form.size(); ++j) c[static_cast<size_t>(form[j])] = solved[j];
+  return c;
+}
+
+Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights) {
+  Fitted f;
+  f.coefficients = solve(form, values, y, weights, y.size());
+  double sum = 0, total = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double predicted = fit_time(solve(form, values, y, weights, i), values[i]);
+    if (!(predicted > 0)) continue;
+    f.ratios.push_back(y[i] / predicted);
+    sum += weights[i] * std::abs(std::log(y[i] / predicted));
+    total += weights[i];
+  }
+  if (total > 0) f.error = sum / total;
+  return f;
+}
+
+// The best of the forms for these points, as a fit of the machine. Points too noisy to say anything are left out while enough others remain.
+void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads) {
+  const auto vague = [](const CalibrationPoint* p) { return p->noise > kWorstNoise; };
+  const auto clear = static_cast<size_t>(std::count_if(members.begin(), members.end(), [&](const CalibrationPoint* p) { return !vague(p); }));
+  if (clear >= 2 * forms.front().size()) std::erase_if(members, vague);
+  std::vector<FitValues> values;
+  std::vector<double> y, weights;
+  ClassFit fit;
+  fit.name = name;
+  fit.dtype = dtype;
+  fit.threads = threads;
+  for (const CalibrationPoint* p : members) {
+    values.push_back(fit_values(p->spec, p->work, p->roofline, p->passing, threads));
+    y.push_back(p->measured);
+    weights.push_back(weight_of(*p));
+    for (const auto& [axis, value] : fit_axes(p->spec, p->work)) {
+      const auto [low, fresh] = fit.low.emplace(axis, value);
+      if (!fresh) low->second = std::min(low->second, value);
+      double& high = fit.high[axis];
+      high = std::max(high, value);
+    }
+  }
+  Fitted best;
+  const Form* chosen = nullptr;
+  for (const Form& form : forms) {
+    // The first form answers however few points there are; richer ones need enough of them.
+    if (members.size() < (chosen ? 2 * form.size() : form.size())) continue;
+    Fitted f = fitted(form, values, y, weights);
+    if (chosen && !(f.error < best.error)) continue;
+    best = std::move(f);
+    chosen = &form;
+  }
+  if (!chosen) return;  // not enough to say anything: physics answers
+  for (const int term : *chosen) fit.coefficients[fit_term(term, members.front()->spec, machine)] = best.coefficients[static_cast<size_t>(term)];
+  std::tie(fit.residual_low, fit.residual_high) = residual_bounds(best.ratios);
+  fit.points = static_cast<int>(best.ratios.size());
+  machine.class_fits.push_back(std::move(fit));
+}
+
+Form with_levels(Form form, const Machine& machine) {
+  for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(kFirstLevel + l);
+  return form;
+}
+
+const ClassFit* fit_named(const Machine& machine, const std::string& name, DType dtype, int threads) {
+  for (const ClassFit& fit : machine.class_fits)
+    if (fit.name == name && fit.dtype == dtype && fit.threads == threads) return &fit;
+  return nullptr;
+}
+
+double rows_each(const CalibrationPoint& p) {
+  const auto* gemm = std::get_if<Gemm>(&p.spec);
+  return gemm ? p.work.rows / product_groups(*gemm, declared(p.spec)) : p.work.rows;
+}
+
+double few_rows(const StreamedRows& streamed, DType dtype) {
+  const auto found = streamed.find(dtype);
+  return found == streamed.end() ? 0 : static_cast<double>(found->second);
+}
+
+// What separates products whose operands are in different places.
+void fit_product_places(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed) {
+  std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> groups;
+  for (const CalibrationPoint& p : points)
+    if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
+  const Form form = with_levels({kFixed, kPerFlop}, machine);
+  for (const auto& [key, members] : groups) {
+    const size_t before = machine.class_fits.size();
+    if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads);
+    if (key.first != "product_few" || machine.class_fits.size() == before) continue;
+    machine.class_fits.back().low["rows"] = 1;
+    machine.class_fits.back().high["rows"] = few_rows(streamed, key.second);
+  }
 }
 
 // Curves of the products among the points, and the residuals of their inner points predicted from their neighbours.
 void fit_products(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
   using Key = std::tuple<DType, std::string, std::int64_t, std::int64_t>;
-  std::map<Key, std::map<std::int64_t, std::vector<double>>> curves;
+  struct Sample {
+    double seconds, weight;  // weight: how certain, and how near to main memory its operands were
+  };
+  std::map<Key, std::map<std::int64_t, std::vector<Sample>>> curves;
   for (const CalibrationPoint& p : points) {
     const auto* gemm = std::get_if<Gemm>(&p.spec);
     if (!gemm) continue;
     // A grouped product is as many products as sets of weights have rows, each of its share of the rows.
     const double groups = product_groups(*gemm, declared(p.spec));
+    const double few = streamed_rows(machine, gemm->act, threads);
     const ProductShape shape = product_shape(*gemm, p.work.rows / groups);
-    curves[{gemm->act, gemm_variant(*gemm), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back(p.measured / groups);
+    double seconds = p.measured / groups, weight = weight_of(p);
+    if (const ClassFit* places = fit_named(machine, product_fit_name(*gemm, p.work.rows / groups, few), gemm->act, threads)) {
+      const FitValues c = fit_coefficients(*places, p.spec, machine);
+      const double here = fit_time(c, fit_values(p.spec, p.work, p.roofline, p.passing, threads));
+      const double far = fit_time(c, fit_values(p.spec, p.work, p.roofline, all_from_memory(p.work, static_cast<int>(machine.levels.size())), threads));
+      if (here > 0 && far > 0) seconds *= far / here, weight *= std::pow(std::min(1.0, here / far), 4);
+    }
+    curves[{gemm->act, gemm_variant(*gemm, p.work.rows / groups, few), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back({seconds, weight});
   }
   std::map<DType, std::vector<double>> residuals;
-  for (const auto& [key, times] : curves) {
+  for (auto& [key, times] : curves) {
     if (times.size() < 2) continue;
     GemmCurve curve;
     curve.dtype = std::get<0>(key);
@@ -72,9 +200,22 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
     curve.threads = threads;
     curve.n = std::get<2>(key);
     curve.k = std::get<3>(key);
-    for (const auto& [rows, seconds] : times) {
+    // Where enough row counts were measured as they are asked for, those that were not only disturb.
+    const auto best_weight = [](const std::vector<Sample>& samples) {
+      double best = 0;
+      for (const Sample& s : samples) best = std::max(best, s.weight);
+      return best;
+    };
+    const auto good = std::count_if(times.begin(), times.end(), [&](const auto& at) { return best_weight(at.second) > 0.5; });
+    for (auto& [rows, samples] : times) {
+      double best = 0;
+      if (good >= 3 && best_weight(samples) < 0.25) continue;
+      for (const Sample& s : samples) best = std::max(best, s.weight);
+      std::vector<double> seconds;  // of those about as certain as the best
+      for (const Sample& s : samples)
+        if (s.weight >= 0.5 * best) seconds.push_back(s.seconds);
       curve.rows.push_back(rows);
-      curve.seconds.push_back(quantile(seconds, 0.5));
+      curve.seconds.push_back(quantile(std::move(seconds), 0.5));
     }
     for (size_t i = 1; i + 1 < curve.rows.size(); ++i) {
       GemmCurve without = curve;
@@ -100,45 +241,19 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
   for (const CalibrationPoint& p : points)
     if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec), p.work.dtype}].push_back(&p);
   for (const auto& [key, members] : classes) {
-    const std::vector<std::string> terms = fit_terms(members.front()->spec);
-    if (members.size() < terms.size()) continue;  // not enough to say anything: physics answers
-    std::vector<std::vector<double>> rows;
-    std::vector<double> y;
-    ClassFit fit;
-    fit.name = key.first;
-    fit.dtype = key.second;
-    fit.threads = threads;
-    for (const CalibrationPoint* p : members) {
-      rows.push_back(fit_values(p->spec, p->work, p->roofline, threads));
-      y.push_back(p->measured);
-      for (const auto& [axis, value] : fit_axes(p->spec, p->work)) {
-        const auto [low, fresh] = fit.low.emplace(axis, value);
-        if (!fresh) low->second = std::min(low->second, value);
-        double& high = fit.high[axis];
-        high = std::max(high, value);
-      }
-    }
-    const std::vector<double> coefficients = relative_least_squares(rows, y);
-    for (size_t i = 0; i < terms.size(); ++i) fit.coefficients[terms[i]] = coefficients[i];
-    std::vector<double> ratios;
-    for (size_t out = 0; out < y.size(); ++out) {  // each point predicted without itself
-      auto other_rows = rows;
-      auto other_y = y;
-      other_rows.erase(other_rows.begin() + static_cast<std::ptrdiff_t>(out));
-      other_y.erase(other_y.begin() + static_cast<std::ptrdiff_t>(out));
-      const double predicted = other_y.size() < terms.size() ? 0 : dot(rows[out], relative_least_squares(other_rows, other_y));
-      if (predicted > 0) ratios.push_back(y[out] / predicted);
-    }
-    std::tie(fit.residual_low, fit.residual_high) = residual_bounds(ratios);
-    fit.points = static_cast<int>(ratios.size());
-    machine.class_fits.push_back(std::move(fit));
+    std::vector<Form> forms;
+    if (attention_of(members.front()->spec))
+      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine)};
+    else
+      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine)};
+    add_fit(machine, key.first, key.second, members, forms, threads);
   }
 }
 
 }  // namespace
 
-std::string gemm_variant(const Gemm& op) {
-  const std::string grouped = op.experts > 1 ? "_grouped" : "";
+std::string gemm_variant(const Gemm& op, double rows, double few) {
+  const std::string grouped = std::string(op.experts > 1 ? "_grouped" : "") + (op.role == GemmRole::kForward && rows <= few && few > 0 ? "_few" : "");
   switch (op.role) {
     case GemmRole::kForward: return (op.transposed ? "tied" : "forward") + grouped;
     case GemmRole::kInputGradient: return (op.transposed ? "dx_tied" : "dx") + grouped;
@@ -165,7 +280,10 @@ double curve_time(const GemmCurve& curve, double rows, double* octaves) {
   }
   if (rows >= last) {
     if (octaves) *octaves = std::log2(rows / last);
-    return curve.seconds.back() * rows / last;
+    const size_t end = curve.rows.size() - 1;
+    if (!curve.variant.ends_with("_few") || end == 0) return curve.seconds.back() * rows / last;
+    const double slope = std::log(curve.seconds[end] / curve.seconds[end - 1]) / std::log(last / static_cast<double>(curve.rows[end - 1]));
+    return curve.seconds.back() * std::pow(rows / last, std::clamp(slope, 0.0, 1.0));
   }
   const auto above = static_cast<size_t>(std::upper_bound(curve.rows.begin(), curve.rows.end(), rows, [](double r, std::int64_t x) { return r < static_cast<double>(x); }) -
                                          curve.rows.begin());
@@ -188,50 +306,137 @@ std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const O
   return {{"bytes", work.read + work.written}};
 }
 
-std::vector<std::string> fit_terms(const OpSpec& spec) {
-  if (attention_of(spec)) return {"fixed", "per_score", "per_row"};
-  return {"fixed", "scale"};
-}
-
-std::vector<double> fit_values(const OpSpec& spec, const OpWork& work, double roofline, int threads) {
-  if (const Attention* attention = attention_of(spec)) {
-    const double t = std::max(1, threads);
-    return {1, work.exponentials / t, work.rows * static_cast<double>(attention->heads) / t};
+std::string fit_term(int term, const OpSpec& spec, const Machine& machine) {
+  switch (term) {
+    case kFixed: return "fixed";
+    case kScale: return "scale";
+    case kPerRow: return "per_row";
+    case kPerExp: return attention_of(spec) ? "per_score" : "per_exp";
+    case kPerFlop: return "per_flop";
+    default: {
+      const auto level = static_cast<size_t>(term - kFirstLevel);
+      return level < machine.levels.size() ? machine.levels[level].name : "";
+    }
   }
-  return {1, roofline};
 }
 
-std::vector<double> relative_least_squares(const std::vector<std::vector<double>>& rows, const std::vector<double>& y) {
+FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const LevelShares& passing, int threads) {
+  const double t = std::max(1, threads);
+  FitValues v{};
+  v[kFixed] = 1;
+  v[kScale] = roofline;
+  const Attention* attention = attention_of(spec);
+  v[kPerRow] = work.rows * (attention ? static_cast<double>(attention->heads) : 1.0) / t;
+  v[kPerExp] = work.exponentials / t;
+  v[kPerFlop] = work.flops;
+  for (size_t l = 0; l < kMaxLevels; ++l) v[kFirstLevel + l] = passing[l];
+  return v;
+}
+
+FitValues fit_coefficients(const ClassFit& fit, const OpSpec& spec, const Machine& machine) {
+  FitValues c{};
+  for (int term = 0; term < kFitTerms; ++term) {
+    const auto found = fit.coefficients.find(fit_term(term, spec, machine));
+    if (found != fit.coefficients.end()) c[static_cast<size_t>(term)] = found->second;
+  }
+  return c;
+}
+
+double fit_time(const FitValues& coefficients, const FitValues& values) {
+  double sum = 0;
+  for (size_t i = 0; i < kFitTerms; ++i) sum += coefficients[i] * values[i];
+  return sum;
+}
+
+std::string product_fit_name(const Gemm& op, double rows, double few) {
+  if (op.role == GemmRole::kWeightGradient) return "product_dw";
+  if (op.role == GemmRole::kInputGradient) return "product_dx";
+  return rows <= few ? "product_few" : "product_forward";
+}
+
+double streamed_rows(const Machine& machine, DType dtype, int threads) {
+  const ClassFit* fit = fit_named(machine, "product_few", dtype, threads);
+  const auto rows = fit ? fit->high.find("rows") : std::map<std::string, double>::const_iterator{};
+  return fit && rows != fit->high.end() ? rows->second : 0;
+}
+
+LevelShares passing_of(const OpWork& work, const Residency& residency) {
+  const Traffic traffic = traffic_of(work, residency);
+  LevelShares passing{};
+  for (size_t l = 0; l < kMaxLevels; ++l) passing[l] = traffic.read[l] + traffic.written[l];
+  return passing;
+}
+
+LevelShares all_from_memory(const OpWork& work, int levels) {
+  LevelShares passing{};
+  for (size_t l = 0; l < static_cast<size_t>(std::clamp(levels, 0, kMaxLevels)); ++l) passing[l] = work.read + work.written;
+  return passing;
+}
+
+std::vector<double> relative_least_squares(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<double>& weights) {
   const size_t terms = rows.empty() ? 0 : rows.front().size();
   std::vector<double> c(terms, 0.0);
   // Normal equations of rows / y against ones, columns scaled to unit length.
+  const auto square = [&](size_t i) { return weights.empty() ? 1.0 : weights[i] * weights[i]; };
   std::vector<double> length(terms, 0.0);
   for (size_t i = 0; i < rows.size(); ++i)
-    for (size_t j = 0; j < terms; ++j) length[j] += rows[i][j] / y[i] * (rows[i][j] / y[i]);
+    for (size_t j = 0; j < terms; ++j) length[j] += square(i) * rows[i][j] / y[i] * (rows[i][j] / y[i]);
   for (double& l : length) l = std::sqrt(l);
   std::vector<std::vector<double>> a(terms, std::vector<double>(terms, 0.0));
   std::vector<double> b(terms, 0.0);
   for (size_t i = 0; i < rows.size(); ++i) {
     for (size_t j = 0; j < terms; ++j) {
       if (!(length[j] > 0)) continue;
-      const double xj = rows[i][j] / y[i] / length[j];
+      const double xj = square(i) * rows[i][j] / y[i] / length[j];
       b[j] += xj;
       for (size_t k = 0; k < terms; ++k)
         if (length[k] > 0) a[j][k] += xj * rows[i][k] / y[i] / length[k];
     }
   }
-  for (int sweep = 0; sweep < 20000; ++sweep) {
-    double change = 0;
-    for (size_t j = 0; j < terms; ++j) {
-      if (!(a[j][j] > 0)) continue;
-      double residual = b[j];
-      for (size_t k = 0; k < terms; ++k)
-        if (k != j) residual -= a[j][k] * c[k];
-      const double value = std::max(0.0, residual / a[j][j]);
-      change = std::max(change, std::abs(value - c[j]));
-      c[j] = value;
+  // Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23: free the term that would help most, solve for the free ones, fix those that turn negative.
+  std::vector<bool> free(terms, false);
+  const auto solved = [&] {
+    std::vector<size_t> at;
+    for (size_t j = 0; j < terms; ++j)
+      if (free[j]) at.push_back(j);
+    const size_t n = at.size();
+    std::vector<std::vector<double>> m(n, std::vector<double>(n + 1));
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) m[i][j] = a[at[i]][at[j]];
+      m[i][i] += 1e-12;  // two terms that say the same
+      m[i][n] = b[at[i]];
     }
-    if (change < 1e-13) break;
+    for (size_t k = 0; k < n; ++k)  // positive definite: no exchange of rows
+      for (size_t i = 0; i < n; ++i) {
+        if (i == k) continue;
+        const double by = m[i][k] / m[k][k];
+        for (size_t j = k; j <= n; ++j) m[i][j] -= by * m[k][j];
+      }
+    std::vector<double> x(terms, 0.0);
+    for (size_t i = 0; i < n; ++i) x[at[i]] = m[i][n] / m[i][i];
+    return x;
+  };
+  for (size_t round = 0; round < 4 * terms; ++round) {
+    size_t helps = terms;
+    double most = 1e-11;
+    for (size_t j = 0; j < terms; ++j) {
+      if (free[j] || !(a[j][j] > 0)) continue;
+      double gradient = b[j];
+      for (size_t k = 0; k < terms; ++k) gradient -= a[j][k] * c[k];
+      if (gradient > most) most = gradient, helps = j;
+    }
+    if (helps == terms) break;
+    free[helps] = true;
+    for (size_t inner = 0; inner <= terms; ++inner) {
+      const std::vector<double> x = solved();
+      double step = 1;
+      for (size_t j = 0; j < terms; ++j)
+        if (free[j] && x[j] <= 0) step = std::min(step, c[j] > x[j] ? c[j] / (c[j] - x[j]) : 0.0);
+      for (size_t j = 0; j < terms; ++j) c[j] = free[j] ? c[j] + step * (x[j] - c[j]) : 0.0;
+      if (step >= 1) break;
+      for (size_t j = 0; j < terms; ++j)
+        if (free[j] && c[j] <= 1e-15) free[j] = false, c[j] = 0;
+    }
   }
   for (size_t j = 0; j < terms; ++j) c[j] = length[j] > 0 ? c[j] / length[j] : 0;
   return c;
@@ -249,26 +454,23 @@ std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::sp
       const OpMeasurement& m = run.measurement->ops[i];
       const OpSpec& spec = w.ops()[static_cast<size_t>(i)].spec;
       if (m.status == MeasureStatus::kNotRun || !(m.seconds > 0) || rows_of(spec).routed()) continue;
-      CalibrationPoint p{spec, work_of(spec, declared(spec)), 0, 0, m.seconds};
+      CalibrationPoint p{spec, work_of(spec, declared(spec)), 0, 0, m.seconds, m.noise, {}};
       const Prediction r = predict_roofline(ceilings, p.work, where[i]);
       p.launch = r.launch;
       p.roofline = r.seconds - r.launch;
+      p.passing = passing_of(p.work, where[i]);
       points.push_back(std::move(p));
     }
   }
   return points;
 }
 
-void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
+void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed) {
   std::erase_if(machine.gemm_curves, [threads](const GemmCurve& c) { return c.threads == threads; });
   std::erase_if(machine.class_fits, [threads](const ClassFit& f) { return f.threads == threads; });
+  fit_product_places(machine, points, threads, streamed);
   fit_products(machine, points, threads);
   fit_classes(machine, points, threads);
-}
-
-void calibrate(Machine& machine, std::span<const CalibrationRun> runs, int threads) {
-  const std::vector<CalibrationPoint> points = calibration_points(machine, runs, threads);
-  fit_points(machine, points, threads);
 }
 
 }  // namespace fathom

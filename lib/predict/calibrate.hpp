@@ -3,12 +3,20 @@
 // The calibration runs whole small workloads (few layers, lengths off the usual grid) by the same bracketed protocol that grades predictions, so
 // both sides are the same statistic and operands are where a step leaves them. From their ops:
 //   products    one curve t(rows) per (type, variant, n, k), interpolated in log rows
-//   attention   t = fixed + per_pair x head pairs / threads + per_key x key bytes
-//   the rest    t = fixed + scale x (roofline - launch)
-// all by least squares on relative errors, coefficients not negative. Intervals are the 10 % and 90 % quantiles of measured / predicted where
-// each point is predicted without itself; fewer than 30 points: widened 1.5 times.
+//   attention   t = fixed + per_score x scores / threads + per_row x rows x heads / threads [+ bytes that pass each level of memory, cached keys]
+//   the rest    t = fixed + scale x (roofline - launch), or fixed + per_row x rows / threads + per_exp x exponentials / threads + bytes that pass each level of memory,
+//               whichever predicts points that were left out better
+// all by least squares on relative errors, noisy points counting less, coefficients not negative. Intervals are the 10 % and 90 % quantiles of measured / predicted
+// where each point is predicted without itself; fewer than 30 points: widened 1.5 times.
+//
+// Where a product's operands come from differs between the small calibration workloads and what is asked. So the products of a kind share a model
+// t = fixed + per_flop x FLOPs + bytes that pass each level ("product_few", "product_forward", "product_dx", "product_dw"); a curve holds times as if everything came
+// from main memory, and a prediction is its time x model(where the operands are) / model(main memory). Few rows: those that stream the weights past them, another
+// code path with curves of its own ("forward_few"); up to how many rows is asked of the backend and kept as the range of "product_few".
 #pragma once
 
+#include <array>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +34,8 @@ struct CalibrationPoint {
   double roofline = 0;   // seconds without launch
   double launch = 0;
   double measured = 0;   // seconds, bracketed
+  double noise = 0;      // A/A spread of `measured`, relative
+  LevelShares passing{}; // bytes that pass each level, served by it or by one further out
 };
 
 // One calibration workload and its bracketed measurement.
@@ -38,12 +48,15 @@ struct CalibrationRun {
 // Points of the ops that were measured soundly (status ok, fixed rows).
 std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::span<const CalibrationRun> runs, int threads);
 
-// Replaces curves and fits of this thread count by those of the points. Figures that were probed stay as they are.
-void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads);
-void calibrate(Machine& machine, std::span<const CalibrationRun> runs, int threads);
+// Most rows of a forward product that stream its weights, by type; a type that is missing has no such path.
+using StreamedRows = std::map<DType, std::int64_t>;
 
-// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts: what besides n and k decides a product's code path.
-std::string gemm_variant(const Gemm& op);
+// Replaces curves and fits of this thread count by those of the points. Figures that were probed stay as they are.
+void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed = {});
+
+// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts, and "_few" up to `few` rows (per expert) of a forward product: what besides n
+// and k decides a product's code path.
+std::string gemm_variant(const Gemm& op, double rows = 0, double few = 0);
 // Sets of weights that have rows: a grouped product is that many products of an equal share of the rows.
 double product_groups(const Gemm& op, const Executed& executed);
 // The product's shape as executed: rows x k by k x n (dw: m = in, n = out, k = rows; its curve runs over k).
@@ -53,18 +66,31 @@ struct ProductShape {
 };
 ProductShape product_shape(const Gemm& op, double rows);
 // Seconds at `rows` on a curve: linear in log rows and log time between points; beyond its ends the end's time per row is kept above the last
-// point and the first time below the first. `octaves`: how far outside.
+// point (few rows: the last slope) and the first time below the first. `octaves`: how far outside.
 double curve_time(const GemmCurve& curve, double rows, double* octaves = nullptr);
 
 // Name of the class fit of an op: its class, and the pass, since backward ops run other kernels: "norm", "norm_backward".
 std::string fit_name(const OpSpec& spec);
 // Axis values whose hull is kept per fit: rows and bytes; attention: pairs and keys.
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work);
-// The regressors of a fit, in the order of fit_terms(): coefficient names.
-std::vector<std::string> fit_terms(const OpSpec& spec);
-std::vector<double> fit_values(const OpSpec& spec, const OpWork& work, double roofline, int threads);
+// The regressors of every fit, in one order; those that a fit does not use have no coefficient. The last ones are the levels of memory, by their names.
+inline constexpr int kFitTerms = 5 + kMaxLevels;
+using FitValues = std::array<double, kFitTerms>;
+// "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", then "L1", "L2", ... as the machine names them.
+std::string fit_term(int term, const OpSpec& spec, const Machine& machine);
+FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const LevelShares& passing, int threads);
+// "product_few" up to `few` rows of a forward product, else by the role.
+std::string product_fit_name(const Gemm& op, double rows, double few);
+// Most rows of that path as the machine file has it; 0: none.
+double streamed_rows(const Machine& machine, DType dtype, int threads);
+// The same order as numbers; 0 where the fit does not use a regressor.
+FitValues fit_coefficients(const ClassFit& fit, const OpSpec& spec, const Machine& machine);
+// Bytes that pass each level where the operands are, and when nothing is in a cache.
+LevelShares passing_of(const OpWork& work, const Residency& residency);
+LevelShares all_from_memory(const OpWork& work, int levels);
+double fit_time(const FitValues& coefficients, const FitValues& values);
 
-// Non-negative least squares of y = X c on relative errors (rows scaled by 1 / y), by cyclic coordinate descent. Exposed for tests.
-std::vector<double> relative_least_squares(const std::vector<std::vector<double>>& rows, const std::vector<double>& y);
+// Non-negative least squares of y = X c on relative errors (rows scaled by 1 / y, and by `weights` where given), by an active set. Exposed for tests.
+std::vector<double> relative_least_squares(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<double>& weights = {});
 
 }  // namespace fathom

@@ -8,6 +8,7 @@
 
 #include "lib/predict/calibrate.hpp"
 #include "lib/predict/op_model.hpp"
+#include "lib/predict/unbounded.hpp"
 
 namespace fathom {
 namespace {
@@ -22,7 +23,10 @@ class CpuModel : public OpModel {
     for (const GemmCurve& curve : c.machine().gemm_curves)
       if (curve.threads == c.threads()) curves_.push_back(&curve);
     for (const ClassFit& fit : c.machine().class_fits)
-      if (fit.threads == c.threads()) fits_[{fit.name, fit.dtype}] = &fit;
+      if (fit.threads == c.threads()) {
+        fits_[{fit.name, fit.dtype}] = &fit;
+        if (fit.name == "product_few") few_[static_cast<std::size_t>(fit.dtype)] = streamed_rows(c.machine(), fit.dtype, c.threads());
+      }
     if (curves_.empty() && fits_.empty())
       throw_input(fmt::format("machine '{}' is not calibrated for {} threads", c.machine().name, c.threads()), {},
                   "run 'fathom calibrate', or predict with light or roofline");
@@ -33,9 +37,9 @@ class CpuModel : public OpModel {
     if (!(p.seconds > 0)) return p;
     const auto* gemm = std::get_if<Gemm>(&spec);
     if (gemm)
-      product(*gemm, work, product_groups(*gemm, executed), p);
+      product(spec, *gemm, work, product_groups(*gemm, executed), passing_of(work, residency), p);
     else
-      other(spec, work, p);
+      other(spec, work, passing_of(work, residency), p);
     return p;
   }
 
@@ -51,15 +55,17 @@ class CpuModel : public OpModel {
     std::vector<std::pair<const GemmCurve*, double>> lenders;
     const ClassFit* fit = nullptr;
   };
-  static int type_of(const Gemm& op) { return static_cast<int>(op.role) * 4 + op.transposed * 2 + (op.experts > 1); }
+  double few(const Gemm& op) const { return few_[static_cast<std::size_t>(op.act)]; }
+  int type_of(const Gemm& op, double rows) const { return (static_cast<int>(op.role) * 4 + op.transposed * 2 + (op.experts > 1)) * 2 + (op.role == GemmRole::kForward && rows <= few(op)); }
 
   const Blend& blend(const Gemm& op, const ProductShape& shape) const {
+    const int type = type_of(op, shape.rows);
     for (const Blend& known : blends_)
-      if (known.n == shape.n && known.k == shape.k && known.dtype == op.act && known.type == type_of(op)) return known;
+      if (known.n == shape.n && known.k == shape.k && known.dtype == op.act && known.type == type) return known;
     if (blends_.size() == kMostBlends) blends_.clear();
     Blend& b = blends_.emplace_back();
-    b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type_of(op);
-    const std::string variant = gemm_variant(op);
+    b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type;
+    const std::string variant = gemm_variant(op, shape.rows, few(op));
     for (const GemmCurve* curve : curves_) {
       if (curve->dtype != op.act || curve->variant != variant) continue;
       if (curve->n == shape.n && curve->k == shape.k) {
@@ -81,7 +87,20 @@ class CpuModel : public OpModel {
     return b;
   }
 
-  void product(const Gemm& op, const OpWork& work, double groups, Prediction& p) const {
+  // Curves hold times of operands in main memory: what it saves that some are nearer.
+  double nearness(const OpSpec& spec, const Gemm& op, const OpWork& work, double rows, const LevelShares& passing) const {
+    const std::size_t which = op.role == GemmRole::kWeightGradient ? 3 : op.role == GemmRole::kInputGradient ? 2 : rows <= few(op) ? 0 : 1;
+    Place& place = places_[which][static_cast<std::size_t>(op.act)];
+    if (!place.asked) {
+      place.asked = true;
+      if (const ClassFit* fit = find(product_fit_name(op, rows, few(op)), op.act)) place.known = true, place.coefficients = fit_coefficients(*fit, spec, c_.machine());
+    }
+    if (!place.known) return 1;
+    const double far = fit_time(place.coefficients, fit_values(spec, work, 0, all_from_memory(work, c_.levels()), c_.threads()));
+    return far > 0 ? fit_time(place.coefficients, fit_values(spec, work, 0, passing, c_.threads())) / far : 1;
+  }
+
+  void product(const OpSpec& spec, const Gemm& op, const OpWork& work, double groups, const LevelShares& passing, Prediction& p) const {
     const ProductShape shape = product_shape(op, work.rows / groups);
     const Blend& b = blend(op, shape);
     double outside = 0, seconds = 0;
@@ -103,33 +122,28 @@ class CpuModel : public OpModel {
       uncalibrated(p, [&] { return fmt::format("no {} product of type {} was probed", gemm_variant(op), dtype_name(op.act)); });
       return;
     }
-    finish(p, seconds * groups, provenance, b.fit, outside);
+    finish(p, seconds * groups * nearness(spec, op, work, work.rows / groups, passing), provenance, b.fit, outside, work);
   }
 
-  void other(const OpSpec& spec, const OpWork& work, Prediction& p) const {
-    const ClassFit* fit = fit_of(spec, work.dtype);
+  void other(const OpSpec& spec, const OpWork& work, const LevelShares& passing, Prediction& p) const {
+    const KindFit known = fit_of(spec, work.dtype);
+    const ClassFit* fit = known.fit;
     if (!fit) {
       uncalibrated(p, [&] { return fmt::format("no point of class {} was probed", fit_name(spec)); });
       return;
     }
-    const std::vector<std::string> terms = fit_terms(spec);
-    const std::vector<double> values = fit_values(spec, work, p.seconds - p.launch, c_.threads());
-    double seconds = 0;
-    for (size_t i = 0; i < terms.size(); ++i) {
-      const auto found = fit->coefficients.find(terms[i]);
-      if (found != fit->coefficients.end()) seconds += found->second * values[i];
-    }
+    const double seconds = fit_time(known.coefficients, fit_values(spec, work, p.seconds - p.launch, passing, c_.threads()));
     double outside = 0;
-    for (const auto& [axis, value] : fit_axes(spec, work)) {
-      const auto low = fit->low.find(axis), high = fit->high.find(axis);
-      if (low == fit->low.end() || high == fit->high.end() || !(value > 0)) continue;
-      const double octaves = std::max(std::log2(low->second / value), std::log2(value / high->second));
-      if (octaves > outside) {
-        outside = octaves;
-        if (outside > kOctavesAllowed) out_of_range(p, [&] { return fmt::format("{} {:.4g}: calibrated from {:.4g} to {:.4g}", std::string(axis), value, low->second, high->second); });
-      }
+    const bool attention = known.axes == 2;
+    const double values[] = {attention ? work.rows : work.read + work.written, work.exponentials};  // of fit_axes()
+    for (std::size_t i = 0; i < known.axes; ++i) {
+      if (!(known.low[i] > 0) || !(values[i] > 0)) continue;
+      if (values[i] >= known.low[i] && values[i] <= known.high[i]) continue;
+      outside = std::max({outside, std::log2(known.low[i] / values[i]), std::log2(values[i] / known.high[i])});
+      if (outside > kOctavesAllowed)
+        out_of_range(p, [&] { return fmt::format("{} {:.4g}: calibrated from {:.4g} to {:.4g}", fit_axes(spec, work)[i].first, values[i], known.low[i], known.high[i]); });
     }
-    finish(p, seconds, Provenance::kFitted, fit, outside);
+    finish(p, seconds, Provenance::kFitted, fit, outside, work);
   }
 
   const ClassFit* find(const std::string& name, DType dtype) const {
@@ -137,12 +151,32 @@ class CpuModel : public OpModel {
     return found == fits_.end() ? nullptr : found->second;
   }
 
+  struct KindFit {
+    bool asked = false;
+    const ClassFit* fit = nullptr;
+    FitValues coefficients{};
+    std::size_t axes = 0;                      // of fit_axes(), in its order
+    std::array<double, 2> low{}, high{};       // 0: the fit does not say
+  };
+  KindFit looked_up(const OpSpec& spec, DType dtype) const {
+    KindFit known;
+    known.asked = true;
+    known.fit = find(fit_name(spec), dtype);
+    if (!known.fit) return known;
+    known.coefficients = fit_coefficients(*known.fit, spec, c_.machine());
+    for (const auto& [axis, value] : fit_axes(spec, OpWork{})) {
+      const auto low = known.fit->low.find(axis), high = known.fit->high.find(axis);
+      if (low != known.fit->low.end() && high != known.fit->high.end()) known.low[known.axes] = low->second, known.high[known.axes] = high->second;
+      ++known.axes;
+    }
+    return known;
+  }
   // fit_name() is a text; of most kinds there is one.
-  const ClassFit* fit_of(const OpSpec& spec, DType dtype) const {
-    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return find(fit_name(spec), dtype);
-    auto& known = fit_of_kind_[spec.index()][static_cast<std::size_t>(dtype)];
-    if (!known.asked) known = {true, find(fit_name(spec), dtype)};
-    return known.fit;
+  KindFit fit_of(const OpSpec& spec, DType dtype) const {
+    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return looked_up(spec, dtype);
+    KindFit& known = fit_of_kind_[spec.index()][static_cast<std::size_t>(dtype)];
+    if (!known.asked) known = looked_up(spec, dtype);
+    return known;
   }
 
   template <class Note>
@@ -159,26 +193,29 @@ class CpuModel : public OpModel {
     p.hi = p.seconds * kUncalibratedHigh;
   }
 
-  // The interval doubles (in the logarithm) per octave outside what was calibrated.
-  void finish(Prediction& p, double seconds, Provenance provenance, const ClassFit* fit, double outside) const {
+  // The interval doubles (in the logarithm) per octave outside what was calibrated; no time is shorter than the bound of the ceilings.
+  void finish(Prediction& p, double seconds, Provenance provenance, const ClassFit* fit, double outside, const OpWork& work) const {
     if (!(seconds > 0)) return;
     p.launch = std::min(p.launch, seconds);
     p.seconds = seconds;
     p.provenance = p.out_of_range ? Provenance::kExtrapolated : provenance;
     const double widen = std::exp2(std::max(0.0, outside));
     p.lo = seconds * std::exp(std::log(fit ? fit->residual_low : kUncalibratedLow) * widen);
-    p.hi = seconds * std::exp(std::log(fit ? fit->residual_high : kUncalibratedHigh) * widen);
+    p.hi = seconds * upper_factor(std::exp(std::log(fit ? fit->residual_high : kUncalibratedHigh) * widen));
+    if (outside > kOctavesAllowed) p.lo = std::max(p.lo, std::min(seconds, predict_light(c_, work).seconds));
   }
 
   const Ceilings& c_;
   const bool summary_;
   static constexpr std::size_t kMostBlends = 256;
   mutable std::vector<Blend> blends_;
-  struct KindFit {
-    bool asked = false;
-    const ClassFit* fit = nullptr;
+  struct Place {
+    bool asked = false, known = false;
+    FitValues coefficients{};
   };
   static constexpr std::size_t kTypes = 16;
+  mutable std::array<std::array<Place, kTypes>, 4> places_{};
+  std::array<double, kTypes> few_{};  // rows up to which a forward product streams its weights
   mutable std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>> fit_of_kind_{};
   std::vector<const GemmCurve*> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;

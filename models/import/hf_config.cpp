@@ -106,6 +106,29 @@ std::optional<DType> quantization(HfReader& r) {
   return DType::kF8;
 }
 
+// Rule b: the class name is looked at only to say that it is another family's. "Qwen2MoeForCausalLM" is qwen2_moe, "Gemma3ForCausalLM" gemma3_text.
+void cross_check(HfReader& r, const std::string& type) {
+  const auto letters = [](std::string_view text) {
+    std::string plain;
+    for (const char c : text)
+      if (c != '_') plain += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    return plain;
+  };
+  if (!r.has("architectures") || r.is_null("architectures")) return;
+  const std::optional<std::vector<std::string>> classes = r.strings("architectures");
+  if (!classes || classes->empty()) return;
+  std::string wanted = letters(type);
+  if (wanted.ends_with("text")) wanted.resize(wanted.size() - 4);
+  if (wanted == "kimik2") wanted = "deepseekv3";
+  for (const std::string& name : *classes) {
+    std::string stem = letters(name);
+    for (const char* end : {"for", "lmheadmodel", "model"})
+      if (const std::size_t at = stem.find(end); at != std::string::npos && at > 0) stem.resize(at);
+    if (stem == wanted) return;
+  }
+  r.note(fmt::format("architectures names {}, which is not of model_type {}: the model_type counts", json_excerpt(classes->front()), json_excerpt(type)));
+}
+
 std::string default_name(const std::string& file) {
   const std::filesystem::path path(file);
   const std::string stem = path.stem().string();
@@ -124,6 +147,7 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
                "known: " + fmt::format("{}", fmt::join(hf_model_types(), ", ")));
   const std::string type = outer.text_or({"model_type"}, "");
   const std::optional<DType> stored = quantization(outer);
+  cross_check(outer, type);
 
   const auto composite = std::find_if(std::begin(kComposites), std::end(kComposites),
                                       [&](const Composite& c) { return type == c.model_type; });

@@ -118,11 +118,11 @@ void gemv_table(const Buffer& pool, DType dtype, std::int64_t n, std::int64_t k,
                             gemv(g, threads);
                           }});
   };
-  for (const std::int64_t m : {1, 2, 3, 4, 6, 8}) add(m, GemvLayout::kNK);
-  for (const std::int64_t m : {1, 4, 8}) add(m, GemvLayout::kKN);
+  for (const std::int64_t m : {1, 2, 4, 8}) add(m, GemvLayout::kNK);
+  for (const std::int64_t m : {1, 2, 4, 8}) add(m, GemvLayout::kKN);
   std::vector<GemmPlan> plans;
   std::vector<Buffer> scratch;
-  const std::int64_t rows[] = {1, 2, 4, 8, 16};
+  const std::int64_t rows[] = {1, 2, 4, 8};
   plans.reserve(std::size(rows));
   for (const std::int64_t m : rows) {
     GemmOptions options;
@@ -179,13 +179,21 @@ int main(int argc, char** argv) {
     state = state * 1664525u + 1013904223u;
     pool.as<std::uint32_t>()[i] = (state & 0x807f807fu) | 0x3c003c00u;
   }
-  gemv_table(pool, DType::kBF16, 4096, 768, threads, rounds);
-  gemv_table(pool, DType::kBF16, 768, 2048, threads, rounds);
-  gemv_table(pool, DType::kF32, 4096, 768, threads, rounds);
-  attention_table(pool, DType::kBF16, 2048, 4, 12, 12, 64, threads, rounds);
-  attention_table(pool, DType::kBF16, 8192, 1, 12, 12, 64, threads, rounds);
-  attention_table(pool, DType::kBF16, 8192, 1, 32, 8, 128, threads, rounds);
-  attention_table(pool, DType::kF32, 4096, 1, 12, 12, 64, threads, rounds);
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    gemv_table(pool, dtype, 4096, 768, threads, rounds);
+    gemv_table(pool, dtype, 768, 2048, threads, rounds);
+    gemv_table(pool, dtype, 50304, 768, threads, rounds);  // a vocabulary
+  }
+  struct Shape {
+    std::int64_t context, rows;
+    int heads, kv_heads, head_dim;
+  };
+  const Shape shapes[] = {{128, 16, 12, 12, 64}, {2048, 4, 12, 12, 64},  {8192, 1, 12, 12, 64},  {4096, 1, 16, 16, 80},
+                          {4096, 1, 16, 16, 96}, {4096, 1, 16, 16, 128}, {8192, 1, 32, 8, 128},  {8192, 1, 32, 4, 128},
+                          {4096, 1, 16, 8, 256}, {32768, 1, 8, 1, 128},  {16384, 1, 16, 1, 256}};
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const Shape& s : shapes) attention_table(pool, dtype, s.context, s.rows, s.heads, s.kv_heads, s.head_dim, threads, rounds);
+  }
 }
 
 #else

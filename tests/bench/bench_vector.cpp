@@ -7,8 +7,8 @@
 // the operands where their own last run left them. A stream over other memory of the same size is no ruler: the two evict each other from
 // a shared L3, and whoever repeats more often looks faster.
 //
-// "in L1" is the time that the kernel alone would take were all operands in L1: a few rows, repeated, on one thread, scaled up. Where it is above
-// the stream's time the kernel is bound by its arithmetic. The ceiling is the larger of the two (streams and arithmetic overlap at best).
+// "near us" is the time that the kernel alone would take were all operands in L1: a few rows, repeated, on one thread, scaled up (32 rows, and so L2, where rows are summed
+// by groups of 32). Where it is above the stream's time the kernel is bound by its arithmetic. The ceiling is the larger of the two: streams and arithmetic overlap at best.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -101,7 +101,7 @@ struct Case {
   std::string name;
   DType type;
   std::int64_t rows;  // of the whole call
-  std::int64_t few;   // rows whose operands fit L1; 0: no such run
+  std::int64_t few;   // rows of the near run; 0: none
   Ruler ruler;
   std::function<void(std::int64_t rows, int threads)> run;
 };
@@ -182,10 +182,10 @@ std::vector<Case> cases(Arena& a, DType t) {
   const auto norm = [=](std::int64_t rows) { return cpu::Norm{t, rows, kWidth, 1e-5f}; };
   add_case("rmsnorm", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::rmsnorm(norm(r), x, row, y, f32, th); });
   add_case("layernorm", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::layernorm(norm(r), x, row, row, y, g32, f32, th); });
-  add_case("rmsnorm backward", kTokens, 0, triad, [=](std::int64_t r, int th) {
+  add_case("rmsnorm backward", kTokens, 32, triad, [=](std::int64_t r, int th) {
     cpu::rmsnorm_backward(norm(r), x, row, f32, y, {z, false, sums, nullptr, DType::kF32, false}, work, th);
   });
-  add_case("layernorm backward", kTokens, 0, triad, [=](std::int64_t r, int th) {
+  add_case("layernorm backward", kTokens, 32, triad, [=](std::int64_t r, int th) {
     cpu::layernorm_backward(norm(r), x, row, g32, f32, y, {z, false, sums, sums, DType::kF32, false}, work, th);
   });
   add_case("rope q+k", kTokens, 4, {Stream::kUpdate, 2 * n * e, x}, [=](std::int64_t r, int th) {
@@ -213,7 +213,7 @@ std::vector<Case> cases(Arena& a, DType t) {
   add_case("bias add", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::add_bias(t, x, row, y, r, kWidth, th); });
   add_case("scaled copy", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::scaled_copy(t, x, 0.5f, y, r * kWidth, th); });
   add_case("sum of squares", kTokens, 4, {Stream::kRead, h * e, x}, [=](std::int64_t r, int th) { (void)cpu::sum_of_squares(t, x, r * kHidden, th); });
-  add_case("column sums", kTokens, 0, read, [=](std::int64_t r, int th) {
+  add_case("column sums", kTokens, 32, read, [=](std::int64_t r, int th) {
     cpu::column_sums(t, x, nullptr, r, kWidth, DType::kF32, sums, false, work, th);
   });
   if (t == DType::kF32) {
@@ -237,7 +237,7 @@ std::vector<Case> cases(Arena& a, DType t) {
   add_case("gather 2048", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::gather_rows(moved(r), x, ids, y, th); });
   add_case("embedding", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::embedding({t, r, kWidth, kTokens}, x, ids, nullptr, nullptr, y, th); });
   add_case("embedding + position", kTokens, 2, triad, [=](std::int64_t r, int th) { cpu::embedding({t, r, kWidth, kTokens}, x, ids, y, positions, z, th); });
-  add_case("embedding backward", kTokens, 4, {Stream::kAccumulate, n * e, y, x}, [=](std::int64_t r, int th) {
+  add_case("embedding backward", kTokens, 0, {Stream::kAccumulate, n * e, y, x}, [=](std::int64_t r, int th) {
     cpu::embedding_backward({t, r, kWidth, kTokens}, x, ids, y, order, th);
   });
   return list;
@@ -290,26 +290,26 @@ void run_case(const Case& c, int threads) {
       if (seconds > 3e-4 || repeats > 1 << 20) return seconds / repeats;
     }
   };
-  double in_l1 = 0;
+  double near = 0;
   if (c.few > 0) {
     std::vector<double> samples;
     int repeats = 1;
     for (int round = 0; round < 5; ++round) samples.push_back(timed(repeats, [&] { c.run(c.few, 1); }));
-    in_l1 = median(samples) * static_cast<double>(c.rows) / static_cast<double>(c.few) / threads;
+    near = median(samples) * static_cast<double>(c.rows) / static_cast<double>(c.few) / threads;
   }
   std::vector<double> times, streams, fractions;
   int kernel_repeats = 1, stream_repeats = 1;
   for (int round = 0; round < kRounds; ++round) {
     streams.push_back(timed(stream_repeats, [&] { c.ruler.run(threads); }));
     times.push_back(timed(kernel_repeats, [&] { c.run(c.rows, threads); }));
-    fractions.push_back(std::max(streams.back(), in_l1) / times.back());
+    fractions.push_back(std::max(streams.back(), near) / times.back());
   }
   std::vector<double> sorted = fractions;
   std::sort(sorted.begin(), sorted.end());
   const double t = median(times), s = median(streams);
   std::printf("%-26s %-5s %d %9.1f %9.2f %9.2f %9.1f %9.1f   %.2f (%.2f..%.2f)%s\n", c.name.c_str(), std::string(dtype_name(c.type)).c_str(), threads, t * 1e6,
-              static_cast<double>(c.ruler.moved()) / t * 1e-9, static_cast<double>(c.ruler.moved()) / s * 1e-9, s * 1e6, in_l1 * 1e6, median(fractions),
-              sorted[2], sorted[sorted.size() - 3], in_l1 > s ? " arithmetic" : "");
+              static_cast<double>(c.ruler.moved()) / t * 1e-9, static_cast<double>(c.ruler.moved()) / s * 1e-9, s * 1e6, near * 1e6, median(fractions),
+              sorted[2], sorted[sorted.size() - 3], near > s ? " arithmetic" : "");
 }
 
 void selection() {
@@ -368,7 +368,7 @@ int main(int argc, char** argv) {
   Arena arena(std::int64_t{400} << 20);
   std::printf("instruction set %s; exp %.3f ns/element, parallel region %.2f us, clock %.0f ns\n", std::string(cpu::vector_isa_name(cpu::active_vector_isa())).c_str(),
               cpu::probe_exp().value * 1e9, cpu::probe_region(threads.back()).value * 1e6, cpu::probe_clock_read().value * 1e9);
-  std::printf("%-26s %-5s %s %9s %9s %9s %9s %9s   %s\n", "kernel", "dtype", "T", "us", "GB/s", "stream's", "stream us", "in L1 us",
+  std::printf("%-26s %-5s %s %9s %9s %9s %9s %9s   %s\n", "kernel", "dtype", "T", "us", "GB/s", "stream's", "stream us", "near us",
               "fraction of ceiling (third lowest..third highest of 15)");
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const bool big : {false, true}) {

@@ -99,6 +99,26 @@ class CountedFlags(CliTest):
         for text in ("0", "-3", "1.5", "nan", "1e", "1e99", "1x", ".", "1e-3", "99999999999999999999999999999999999999"):
             self.refuses(3, "--run-tokens", "count", "gpt2-124m", "--phase", "train", "--run-tokens=" + text)
 
+    def test_utilisation(self):
+        # Llama 3 8B, training, 16 x 2048 tokens: 46,639,349,760 FLOP per token (SPEC_COUNT 13), 46,907,916,288 with the QK^T that a fused backward repeats.
+        base = ("llama-3-8b", "--phase", "train", "--batch", "16", "--seq", "2048", "--step-time", "500ms", "--peak", "989TFLOP/s", "--devices", "8")
+        record = self.json("count", *base, "-o", "json")
+        whole = 0.5 * 8 * 989e12
+        self.assertAlmostEqual(record["totals"]["mfu"], 46639349760 * 16 * 2048 / whole, places=12)
+        self.assertAlmostEqual(record["totals"]["hfu"], 46907916288 * 16 * 2048 / whole, places=12)
+        self.assertIn("8 devices of 989.0 TFLOP/s", str(record["notes"]))
+        # Full recomputation changes what runs: 61,135,126,528 per token and the repeated product.
+        again = self.json("count", *base, "--recompute", "full", "-o", "json")["totals"]
+        self.assertEqual(again["mfu"], record["totals"]["mfu"])
+        self.assertAlmostEqual(again["hfu"], (61135126528 + 46907916288 - 46639349760) * 16 * 2048 / whole, places=12)
+        palm = self.json("count", *base, "--convention", "palm", "-o", "json")["totals"]
+        self.assertAlmostEqual(palm["mfu"], 3 * 17134264320 * 16 * 2048 / whole, places=12)
+        self.assertIn("more than 100 %", self.run_fathom("count", *base[:-6], "--step-time", "1ms", "--peak", "989TFLOP/s").stdout)
+        self.assertIsNone(self.json("count", "gpt2-124m", "--phase", "decode", "--convention", "palm", "--step-time", "1ms", "--peak", "1TFLOP/s", "-o", "json")["totals"]["mfu"])
+        for code, words, flags in ((2, "belong together", ("--step-time", "1s")), (2, "--devices", ("--devices", "2")), (3, "--step-time", ("--step-time", "1", "--peak", "1TFLOP/s")),
+                                   (3, "--step-time", ("--step-time", "0s", "--peak", "1TFLOP/s")), (3, "--peak", ("--step-time", "1s", "--peak", "-1TFLOP/s")), (3, "--devices", ("--step-time", "1s", "--peak", "1TFLOP/s", "--devices", "0"))):
+            self.refuses(code, words, "count", "gpt2-124m", *flags)
+
     def test_impossible_records(self):
         self.run_fathom("count", "mod-tiny", "--phase", "train", "--save", "r.json")
         self.run_fathom("report", "r.json")

@@ -55,6 +55,13 @@ class ReportFiles(unittest.TestCase):
         subprocess.run([program, "[report_files]"], check=True, stdout=subprocess.DEVNULL)
         cls.folder = ARGUMENTS.binary / "report_sample"
 
+    def test_committed_records_are_read(self):
+        records = [file for file in sorted((ARGUMENTS.source / "reports" / "samples").glob("*.json")) if '"schema": "fathom-record' in file.read_text()[:300]]
+        self.assertGreaterEqual(len(records), 2)
+        for file in records:
+            done = subprocess.run([ARGUMENTS.fathom, "report", file, "-o", "csv"], capture_output=True, encoding="utf-8")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), file)
+
     def text(self, name):
         return (self.folder / name).read_bytes().decode("utf-8")  # strict: invalid UTF-8 fails
 

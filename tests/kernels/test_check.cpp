@@ -139,3 +139,32 @@ TEST_CASE("a check may be cut to kinds and data types, and refuses unknown ones"
   options.kinds = {"gem"};
   CHECK_THROWS_AS(check_backend(reference::ReferenceBackend(), options, some_cases()), Error);
 }
+
+TEST_CASE("check: an op that fails is reported and the other lists are run; a backend that always fails is given up") {
+  int failed = 0;
+  const CheckReport some = check([&](ProgramExecution&, const BoundOp& bound, Executed&) {
+    if (std::holds_alternative<ExpertSelect>(*bound.spec) && failed++ == 0) throw Error(ErrorKind::kEnvironment, "an illegal address");
+  });
+  CHECK(wrong(some) == std::vector<std::string>{"expert_select"});
+  CHECK(some.gave_up.empty());
+  REQUIRE(some.failures.size() == 1);
+  CHECK(some.failures[0].what == "an illegal address");
+  CHECK(some.failures[0].where.find("experts, train 2 x 9") == 0);
+  CHECK(some.lists == static_cast<std::int64_t>(some_cases().size()));
+
+  const CheckReport dead = check([](ProgramExecution&, const BoundOp&, Executed&) { throw_internal("the device is lost"); });
+  CHECK(dead.lists == kMostBroken);
+  CHECK(dead.gave_up.find("3 lists failed one after the other, the last with: ") == 0);
+  CHECK_FALSE(dead.ok());
+
+  struct Refusing : reference::ReferenceBackend {
+    std::unique_ptr<Execution> bind(const Workload&, const BindOptions&) const override { throw_input("no algorithm for m 3"); }
+  };
+  CheckOptions options;
+  options.dtypes = {DType::kF32};
+  const CheckReport refused = check_backend(Refusing(), options, some_cases());
+  CHECK(refused.lists == 0);
+  REQUIRE(!refused.failures.empty());
+  CHECK(refused.failures[0].what == "no algorithm for m 3");
+  CHECK(refused.failures[0].where.find("the list cannot be bound") != std::string::npos);
+}

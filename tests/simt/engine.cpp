@@ -347,8 +347,9 @@ void run(const cuda::LaunchShape& shape, const std::function<void()>& kernel, co
   warps.resize(static_cast<std::size_t>(shape.block / kLanes));
   block.launch_first = block.serial + 1;
   block.random = options().seed;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(shape.grid_x * shape.grid_y * shape.grid_z));
-  std::iota(order.begin(), order.end(), 0);
+  const std::int64_t blocks = shape.grid_x * shape.grid_y * shape.grid_z;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(options().last_blocks > 0 ? std::min(blocks, options().last_blocks) : blocks));
+  std::iota(order.begin(), order.end(), blocks - static_cast<std::int64_t>(order.size()));
   arrange(order);
   block.place.grid[0] = shape.grid_x, block.place.grid[1] = shape.grid_y, block.place.grid[2] = shape.grid_z;
   for (const std::int64_t b : order) {

@@ -45,12 +45,37 @@ TEST_CASE("activations, plain and gated, and residual adds equal the reference")
   check_activation<float>(ActivationKind::kSilu, 9, 1024, true);
 }
 
+TEST_CASE("elementwise kernels stop at the rows that the device counts") {
+  // Seven rows declared, four there; f32 rows of 12 in packs and of 5 in single elements.
+  for (const std::int64_t width : {12, 5}) {
+    const auto n = static_cast<size_t>(7 * width), live = static_cast<size_t>(4 * width);
+    const auto x = values<float>(1, n), up = values<float>(2, n), dy = values<float>(3, n);
+    const auto got = in_all_orders([&] {
+      DeviceBuffer<float> bx(x), bu(up), bdy(dy), sum(n, 9.0f), y(n, 9.0f), dx(n, 9.0f), dup(n, 9.0f);
+      DeviceBuffer<std::int32_t> count(1, 4);
+      const cuda::RowCount rows{7, count.data()};
+      cuda::add({DType::kF32, rows, width, bx.data(), bu.data(), sum.data()}, nullptr);
+      cuda::activation({DType::kF32, ActivationKind::kRelu, rows, width, bx.data(), bu.data(), y.data()}, nullptr);
+      cuda::activation_backward({DType::kF32, ActivationKind::kRelu, rows, width, bx.data(), bu.data(), bdy.data(), dx.data(), dup.data()}, nullptr);
+      return std::array<std::vector<float>, 4>{sum.host(), y.host(), dx.host(), dup.host()};
+    });
+    for (size_t i = 0; i < n; ++i) {
+      const float act = std::max(x[i], 0.0f), slope = x[i] > 0 ? 1.0f : 0.0f;
+      REQUIRE(got[0][i] == (i < live ? x[i] + up[i] : 9.0f));
+      REQUIRE(got[1][i] == (i < live ? act * up[i] : 9.0f));
+      REQUIRE(got[2][i] == (i < live ? dy[i] * up[i] * slope : 9.0f));
+      REQUIRE(got[3][i] == (i < live ? dy[i] * act : 9.0f));
+    }
+  }
+}
+
 template <class T>
 void check_loss(std::int64_t rows, std::int64_t vocab, std::int64_t stride, bool gradient, bool labels) {
   const auto n = static_cast<size_t>(rows * stride);
   const auto x = values<T>(5, n, 8.0);
   std::vector<std::int32_t> label;
   for (std::int64_t r = 0; r < rows; ++r) label.push_back(!labels || r % 4 == 3 ? -1 : static_cast<std::int32_t>((r * 37 + 5) % vocab));
+  if (labels && rows > 1) label[1] = 0;  // token 0 is a label, too
   std::vector<double> logits = wide(x);
   const double loss = reference::cross_entropy(rows, vocab, matrix(logits, rows, stride), label.data(), gradient);
   const auto got = in_all_orders([&] {
@@ -76,6 +101,7 @@ TEST_CASE("cross-entropy and its gradient equal the reference, padding and rows 
     check_loss<float>(3, 50, 64, gradient, false);
     check_loss<float>(0, 50, 64, gradient, true);
   }
+  check_loss<float>(520, 3, 3, true, true);  // more rows than the threads that add them up
 }
 
 // Two tensors of one block, one longer than a chunk and one odd.
@@ -137,6 +163,69 @@ TEST_CASE("gradient norm, clipping and AdamW equal the reference over a table of
   check_optimizer<float, float>(1e6);
   check_optimizer<bf16, bf16>(1.0);
   check_optimizer<float, bf16>(1.0);
+}
+
+// One launch over 300 tensors of one to eleven parameters, and five more of whole packs of which one operand each begins an element behind.
+template <class G, class W>
+void check_many_tensors() {
+  const bool master = sizeof(W) == 2;
+  std::vector<std::int64_t> counts;
+  for (std::int64_t t = 0; t < 300; ++t) counts.push_back(1 + t % 11);
+  for (int odd = 0; odd < 5; ++odd) counts.push_back(32);
+  const auto shift = [&](std::size_t tensor, int operand) { return tensor < 300 || static_cast<int>(tensor) - 300 == operand ? 1 : 0; };
+  std::vector<std::int64_t> first;
+  std::int64_t total = 0;
+  for (const std::int64_t n : counts) first.push_back(total), total += n + 16 + (8 - n % 8) % 8;  // room for a shift; every piece begins at a whole pack
+  const auto all = static_cast<size_t>(total);
+  const auto g = values<G>(1, all), w = values<W>(2, all), m = values<float>(3, all, 0.1);
+  auto v = values<float>(4, all, 0.1), masters = values<float>(5, all);
+  for (float& x : v) x *= x;
+  double sum = 0;
+  for (size_t t = 0; t < counts.size(); ++t)
+    for (std::int64_t i = 0; i < counts[t]; ++i) sum += std::pow(static_cast<double>(static_cast<float>(g[static_cast<size_t>(first[t] + shift(t, 0) + i)])), 2);
+  reference::AdamWSettings settings{1e-2, 0.9, 0.95, 1e-8, 0.1, 1.0, 7};
+  settings.gradient_scale = 0.5 / std::sqrt(sum);
+  const auto got = in_all_orders([&] {
+    DeviceBuffer<G> bg(g);
+    DeviceBuffer<W> bw(w);
+    DeviceBuffer<float> bm(m), bv(v), bmaster(masters);
+    std::vector<cuda::ParameterTensor> table;
+    std::int64_t chunks = 0;
+    for (size_t t = 0; t < counts.size(); ++t) {
+      const std::int64_t at = first[t];
+      table.push_back({bg.data() + at + shift(t, 0), bw.data() + at + shift(t, 1), bm.data() + at + shift(t, 2), bv.data() + at + shift(t, 3), master ? bmaster.data() + at + shift(t, 4) : nullptr, counts[t], chunks});
+      chunks += cuda::parameter_chunks(counts[t]);
+    }
+    DeviceBuffer<cuda::ParameterTensor> tensors(table);
+    DeviceBuffer<float> partials(static_cast<size_t>(chunks)), norm(1, 77.0f);
+    const auto n = static_cast<std::int64_t>(counts.size());
+    cuda::gradient_norm({dtype_of<G>(), tensors.data(), n, chunks, true, partials.data(), norm.data()}, nullptr);  // the first block overwrites what was there
+    cuda::AdamWArgs a;
+    a.grad_type = dtype_of<G>(), a.weight_type = dtype_of<W>(), a.tensors = tensors.data(), a.tensor_count = n, a.chunks = chunks, a.sum = norm.data(), a.clip = 0.5f;
+    cuda::set_adamw(a, 1e-2, 0.9, 0.95, 1e-8, 0.1, 7);
+    cuda::adamw(a, nullptr);
+    return std::array<std::vector<float>, 5>{narrow(bw), bm.host(), bv.host(), bmaster.host(), norm.host()};
+  });
+  require_close(got[4], {sum}, 1e-5 * sum, "sum of squares");
+  std::vector<double> want_w = wide(w), want_m = wide(m), want_v = wide(v), want_master = wide(masters);
+  for (size_t t = 0; t < counts.size(); ++t) {
+    const auto piece = [&](const std::vector<double>& from, int operand) { return std::vector<double>(from.begin() + first[t] + shift(t, operand), from.begin() + first[t] + shift(t, operand) + counts[t]); };
+    std::vector<double> pg = piece(wide(g), 0), pw = master ? piece(want_master, 4) : piece(want_w, 1), pm = piece(want_m, 2), pv = piece(want_v, 3);
+    reference::adamw(settings, matrix(pg, 1, counts[t]), matrix(pw, 1, counts[t]), matrix(pm, 1, counts[t]), matrix(pv, 1, counts[t]));
+    const auto put = [&](std::vector<double>& to, int operand, const std::vector<double>& from) { std::copy(from.begin(), from.end(), to.begin() + first[t] + shift(t, operand)); };
+    put(want_m, 2, pm), put(want_v, 3, pv), put(want_w, 1, pw);
+    if (master) put(want_master, 4, pw);
+  }
+  require_close(got[0], want_w, sizeof(W) == 2 ? tolerance<W>() : 1e-5, "weights");
+  require_close(got[1], want_m, 1e-5, "m");
+  require_close(got[2], want_v, 1e-5, "v");
+  require_close(got[3], want_master, 1e-5, "masters");
+}
+
+TEST_CASE("one launch of AdamW covers hundreds of tensors, of which some operands are not aligned") {
+  check_many_tensors<float, float>();
+  check_many_tensors<bf16, bf16>();
+  check_many_tensors<float, bf16>();
 }
 
 }  // namespace

@@ -170,6 +170,8 @@ TEST_CASE("experts: choice, permutation, dispatch, combine and gradients") {
   check_experts<float>({50, 3, 1, 2, false, true, 6, false}, 12, true, true);
   check_experts<float>({300, 2, 0, 1, false, false, 0, false}, 4, false, false);
   check_experts<float>({1, 1, 0, 1, false, false, 0, false}, 3, false, false);
+  check_experts<float>({9, 300, 0, 2, false, false, 0, false}, 4, false, false);  // more experts than threads of a block
+  check_experts<float>({3, 40, 0, 32, true, false, 0, true}, 4, false, false);    // a pick for every lane
 }
 
 }  // namespace

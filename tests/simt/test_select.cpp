@@ -103,6 +103,11 @@ TEST_CASE("threshold selection is strict and packs sequences, one candidate or m
   }
 }
 
+TEST_CASE("threshold selection adds up more sequences than one block has threads") {
+  const auto scores = score_rows(1, 520 * 2);
+  CHECK((run_select(false, 520, 2, 0, 0.0f, scores) == expected_selection(false, 520, 2, 0, 0.0f, scores)));
+}
+
 TEST_CASE("a score that is not a number is reported with its row") {
   auto scores = score_rows(0, 40);
   scores[23] = std::numeric_limits<float>::quiet_NaN();
@@ -276,7 +281,46 @@ TEST_CASE("router scores, auxiliary loss and gradients equal the reference") {
     check_router<float>(300, 7, {3, 299}, false, false, 0, accumulate);
     check_router<bf16>(40, 64, {2, 30, 31}, true, false, 0.7, accumulate);
     check_router<float>(1, 5, {}, true, true, 0, accumulate);
+    check_router<bf16>(20, 2064, {3, 19}, true, true, 0, accumulate);  // two strips of columns
   }
+}
+
+TEST_CASE("a plain router: every row counts, its gradient overwrites, its bias may be bf16; and column sums of a gradient") {
+  // x [3, 4], w [4]; d = {1, -2, 0.5}.
+  const std::vector<bf16> x = {bf16(1.0f), bf16(2.0f), bf16(-1.0f), bf16(0.5f), bf16(0.0f), bf16(1.0f), bf16(1.0f), bf16(2.0f), bf16(-2.0f), bf16(4.0f), bf16(0.0f), bf16(-1.0f)};
+  const std::vector<bf16> w = {bf16(1.0f), bf16(-1.0f), bf16(2.0f), bf16(0.5f)};
+  DeviceBuffer<bf16> bx(x), bw(w), bias(1, bf16(0.25f)), dx(12, bf16(std::numeric_limits<float>::quiet_NaN()));
+  DeviceBuffer<float> scores(3), d(std::vector<float>{1.0f, -2.0f, 0.5f}), dw(4), db(1), partials(1024);
+  cuda::router_score({DType::kBF16, 3, 4, bx.data(), bw.data(), bias.data(), DType::kBF16, scores.data()}, nullptr);
+  CHECK(scores.host() == std::vector<float>{-2.5f, 2.25f, -6.25f});  // 1 - 2 - 2 + 0.25 + 0.25; 0 - 1 + 2 + 1 + 0.25; -2 - 4 + 0 - 0.5 + 0.25
+  cuda::RouterBackwardArgs b;
+  b.type = DType::kBF16, b.rows = 3, b.width = 4, b.all_weight_rows = b.all_input_rows = b.overwrite_input = true;
+  b.y = bx.data(), b.w = bw.data(), b.dscores = d.data(), b.dw = dw.data(), b.db = db.data(), b.dx = dx.data(), b.partials = partials.data();
+  REQUIRE(cuda::router_partial_floats(b) <= 1024);
+  cuda::router_backward(b, nullptr);
+  CHECK(dw.host() == std::vector<float>{0.0f, 2.0f, -3.0f, -4.0f});  // 1 - 0 - 1; 2 - 2 + 2; -1 - 2 + 0; 0.5 - 4 - 0.5
+  CHECK(db[0] == -0.5f);
+  CHECK(narrow(dx) == std::vector<float>{1, -1, 2, 0.5, -2, 2, -4, -1, 0.5, -0.5, 1, 0.25});
+  // A bias gradient: every row counts once, no input gradient, nothing of weights or scores is read.
+  DeviceBuffer<float> ones(3, 1.0f), sums(4);
+  cuda::RouterBackwardArgs c;
+  c.type = DType::kBF16, c.rows = 3, c.width = 4, c.all_weight_rows = c.no_input = true, c.y = bx.data(), c.dscores = ones.data(), c.dw = sums.data(), c.partials = partials.data();
+  cuda::router_backward(c, nullptr);
+  CHECK(sums.host() == std::vector<float>{-1.0f, 7.0f, 0.0f, 1.5f});
+}
+
+TEST_CASE("a router's loss over more rows than its blocks take at once") {
+  const std::int64_t rows = cuda::kRouterBlocks * cuda::kRouterThreads + 300;
+  DeviceBuffer<float> scores(static_cast<size_t>(rows), 0.0f), dscores(static_cast<size_t>(rows), 9.0f), loss(1);
+  DeviceBuffer<std::int32_t> inverse(static_cast<size_t>(rows), -1);
+  inverse[static_cast<size_t>(rows - 1)] = 0;
+  cuda::RouterLossArgs a;
+  a.rows = rows, a.weight = 0.5f, a.scores = scores.data(), a.inverse = inverse.data(), a.dscores = dscores.data(), a.loss = loss.data();
+  DeviceBuffer<float> partials(static_cast<size_t>(cuda::router_loss_launch(a).grid_x));
+  a.partials = partials.data();
+  cuda::router_loss(a, nullptr);
+  CHECK(loss[0] == Approx(0.5 * static_cast<double>(rows) * std::log(2.0)));
+  for (std::int64_t i = 0; i < rows; ++i) REQUIRE(dscores[static_cast<size_t>(i)] == (i == rows - 1 ? -0.25f : 0.25f));
 }
 
 }  // namespace

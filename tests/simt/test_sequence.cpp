@@ -93,6 +93,42 @@ TEST_CASE("rotary positions equal the reference, parts of heads and the inverse 
   check_rope<bf16>(9, 3, 64, 64, 0, 256, true);
   check_rope<bf16>(5, 2, 24, 16, 8, 72, false);
   check_rope<float>(2, 3, 7, 4, 1, 23, false);
+  check_rope<bf16>(3, 2, 24, 24, 0, 72, false);  // heads of whole packs whose halves are none
+  check_rope<bf16>(3, 2, 32, 16, 4, 72, true);   // ... and whose rotated part begins inside one
+}
+
+TEST_CASE("rotary positions and latent heads stop at the rows that the device counts") {
+  std::vector<float> table(static_cast<size_t>(4 * 2));
+  cuda::fill_rope_table(500.0, 2, 4, table.data());
+  DeviceBuffer<float> x(std::vector<float>{1, 0, 1, 0, 1, 0}), t(table), q(12, 1.0f), latent(9, 2.0f), parts(12, 3.0f), y(24, 9.0f), dq(12, 9.0f), dl(9, 9.0f), dp(12, 9.0f);
+  DeviceBuffer<std::int32_t> positions(Ints{1, 2, 3}), count(1, 2);
+  cuda::rope({DType::kF32, {3, count.data()}, 2, 1, 2, 2, 0, false, x.data(), positions.data(), t.data()}, nullptr);
+  CHECK(x[3] == Approx(std::sin(2.0)));
+  CHECK((x[4] == 1.0f && x[5] == 0.0f));
+  cuda::LatentArgs a;
+  a.rows = {3, count.data()}, a.heads = 1, a.nope = 2, a.rope = 2, a.v = 2, a.rank = 1;
+  a.q = q.data(), a.latent = latent.data(), a.parts = parts.data(), a.y = y.data();
+  REQUIRE(cuda::latent_row_width(a) == 10);
+  DeviceBuffer<float> wide_y(30, 9.0f);
+  a.y = wide_y.data();
+  cuda::latent_heads(a, nullptr);
+  for (size_t i = 0; i < 30; ++i) CHECK((wide_y[i] == 9.0f) == (i >= 20));
+  a.dq = dq.data(), a.dlatent = dl.data(), a.dparts = dp.data();
+  cuda::latent_heads_backward(a, nullptr);
+  for (size_t i = 0; i < 12; ++i) CHECK((dq[i] == 9.0f) == (i >= 8));
+  for (size_t i = 0; i < 9; ++i) CHECK((dl[i] == 9.0f) == (i >= 6));
+  for (size_t i = 0; i < 12; ++i) CHECK((dp[i] == 9.0f) == (i >= 8));
+}
+
+TEST_CASE("rows of whole packs that begin inside one are appended element by element") {
+  DeviceBuffer<bf16> source(values<bf16>(1, 2 * 24)), cache(2 * 8, bf16(0.0f));
+  DeviceBuffer<std::int32_t> counts(Ints{0, 0});
+  cuda::KvAppendArgs a;
+  a.type = a.kv_type = DType::kBF16, a.rows = {2, 1, nullptr}, a.row_limit = 2, a.width = 8, a.stride = 24, a.offset = 12, a.room = 1;
+  a.source = source.data(), a.cache = cache.data(), a.counts = counts.data();
+  cuda::kv_append(a, nullptr);
+  for (size_t r = 0; r < 2; ++r)
+    for (size_t c = 0; c < 8; ++c) CHECK(static_cast<float>(cache[r * 8 + c]) == static_cast<float>(source[r * 24 + 12 + c]));
 }
 
 template <class T, class K>

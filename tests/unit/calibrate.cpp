@@ -109,6 +109,86 @@ TEST_CASE("a known machine is recovered from its own times") {
   CHECK(n.seconds == predict_roofline(c, work_of(norm, declared(norm)), cold).seconds);
 }
 
+TEST_CASE("a product is slower where its weights come from further out, by what the calibration saw") {
+  Machine m = toy_machine();
+  // t = 1 us + bytes / 50 GB/s, and 1 / 200 GB/s more per byte from main memory. Rows up to 8 take this path, more rows another.
+  std::vector<CalibrationPoint> points;
+  const auto levels = static_cast<int>(m.levels.size());
+  const auto point = [&](double rows, std::int64_t in, std::int64_t out, bool memory) {
+    CalibrationPoint p = product_point(rows, in, out, 0);
+    p.passing = all_from_memory(p.work, levels);
+    if (!memory) p.passing[static_cast<std::size_t>(levels - 1)] = 0;
+    const double bytes = p.work.read + p.work.written;
+    p.measured = 1e-6 + bytes / 50e9 + (memory ? bytes / 200e9 : 0);
+    return p;
+  };
+  for (const std::int64_t width : {256, 384, 512, 768, 1024})
+    for (const double rows : {1.0, 2.0, 5.0, 7.0})
+      for (const bool memory : {false, true}) points.push_back(point(rows, width, width, memory));
+  for (const double rows : {24, 96, 384}) points.push_back(product_point(rows, 512, 512, 2.0 * rows * 512 * 512 / 80e9 + 5e-6));
+  fit_points(m, points, 1, {{DType::kF32, 8}});
+  check_machine(m);
+  CHECK(streamed_rows(m, DType::kF32, 1) == 8);
+  CHECK(streamed_rows(m, DType::kBF16, 1) == 0);
+  const Ceilings c(m, 1);
+  const auto model = make_op_model(PredictorKind::kCalibrated, c);
+  const auto at = [&](double rows, bool memory) {
+    const OpSpec spec = product_point(rows, 512, 512, 0).spec;
+    Residency where;
+    const std::size_t level = static_cast<std::size_t>(levels - (memory ? 1 : 2));
+    where.reads[level] = where.writes[level] = where.weights[level] = 1;
+    const Executed all = declared(spec);
+    return model->predict(spec, all, work_of(spec, all), where).seconds;
+  };
+  CHECK(at(5, true) == Approx(point(5, 512, 512, true).measured).epsilon(1e-3));
+  CHECK(at(5, false) == Approx(point(5, 512, 512, false).measured).epsilon(1e-3));
+  CHECK(at(3, true) == Approx(point(3, 512, 512, true).measured).epsilon(0.01));
+  CHECK(at(8, true) == Approx(point(8, 512, 512, true).measured).epsilon(0.01));  // beyond the last point the slope goes on
+  // Nine rows are another path: its curve begins at 24, whose time holds below.
+  CHECK(at(9, true) == Approx(2.0 * 24 * 512 * 512 / 80e9 + 5e-6).epsilon(1e-3));
+}
+
+TEST_CASE("noisy points count less, and say nothing when they are too noisy") {
+  Machine m = toy_machine();
+  const Ceilings c(m, 1);
+  Residency cold;
+  cold.reads[2] = cold.writes[2] = cold.weights[2] = 1;
+  std::vector<CalibrationPoint> points;
+  for (const std::int64_t rows : {64, 128, 256, 512, 1024, 2048, 4096}) {
+    const AddResidual spec = residual(rows);
+    const OpWork work = work_of(spec, declared(spec));
+    const Prediction r = predict_roofline(c, work, cold);
+    const double roofline = r.seconds - r.launch;
+    // Every second one is three times too long, and known to be worth nothing.
+    const bool noisy = rows == 128 || rows == 512 || rows == 2048;
+    points.push_back({spec, work, roofline, r.launch, (noisy ? 3 : 1) * (2e-6 + 1.5 * roofline), noisy ? 0.9 : 0.01, passing_of(work, cold)});
+  }
+  fit_points(m, points, 1);
+  const auto model = make_op_model(PredictorKind::kCalibrated, c);
+  const AddResidual spec = residual(512);
+  const OpWork work = work_of(spec, declared(spec));
+  CHECK(model->predict(spec, declared(spec), work, cold).seconds == Approx(2e-6 + 1.5 * (predict_roofline(c, work, cold).seconds - c.launch())).epsilon(1e-3));
+}
+
+TEST_CASE("far outside the calibrated range there is no upper end, and the lower one is the bound of the ceilings") {
+  Machine m = toy_machine();
+  std::vector<CalibrationPoint> points;
+  for (const double rows : {24, 96, 384, 1536}) points.push_back(product_point(rows, 256, 512, 2.0 * rows * 256 * 512 / 80e9 + 5e-6));
+  fit_points(m, points, 1);
+  const Ceilings c(m, 1);
+  const auto model = make_op_model(PredictorKind::kCalibrated, c);
+  Residency cold;
+  cold.reads[2] = cold.writes[2] = cold.weights[2] = 1;
+  const OpSpec spec = product_point(1e9, 256, 512, 0).spec;  // 19 octaves beyond
+  const OpWork work = work_of(spec, declared(spec));
+  const Prediction p = model->predict(spec, declared(spec), work, cold);
+  CHECK(p.out_of_range);
+  CHECK(std::isinf(p.hi));
+  CHECK(p.lo >= predict_light(c, work).seconds);
+  CHECK(p.lo <= p.seconds);
+  CHECK(std::isfinite(p.seconds));
+}
+
 TEST_CASE("an uncalibrated machine refuses, with what to do") {
   const Machine m = toy_machine();
   const Ceilings c(m, 1);

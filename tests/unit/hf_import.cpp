@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -320,6 +321,20 @@ TEST_CASE("absent, null and conflicting keys", "[hf]") {
         "hidden_size");
   CHECK(refused("llama", tiny + R"(, "quantization_config": {"quant_method": "gptq"})") == "quantization_config");
   CHECK(refused("lama", tiny) == "model_type");
+}
+
+TEST_CASE("the class name is only cross-checked", "[hf]") {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    CAPTURE(entry.path().string());
+    CHECK_FALSE(has_note(read_hf_config(entry.path().string()), "architectures"));
+    ++files;
+  }
+  CHECK(files > 30);
+  const Network n = import_small("llama", std::string(kTiny) + R"(, "architectures": ["MixtralForCausalLM"])");
+  CHECK(has_note(n, "architectures names MixtralForCausalLM, which is not of model_type llama"));
+  CHECK_FALSE(n.kinds[0].mlp->moe);
+  CHECK(refused("llama", std::string(kTiny) + R"(, "architectures": [5])") == "architectures");
 }
 
 TEST_CASE("unknown keys are listed, or refused when strict", "[hf]") {

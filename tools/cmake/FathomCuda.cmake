@@ -90,7 +90,8 @@ if(FATHOM_CUDA_BUILT)
   target_link_libraries(fathom_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt fathom_warnings ${CMAKE_DL_LIBS} Threads::Threads)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/cuda/exports.map CONTENT "{ global: fathom_cuda_module; local: *; };\n" @ONLY)
   target_link_options(fathom_cuda PRIVATE -Wl,--version-script=${CMAKE_BINARY_DIR}/generated/cuda/exports.map -Wl,-z,defs)
-  target_compile_definitions(fathom_cuda PRIVATE FATHOM_CUDA_BUILD_ID="${FATHOM_CUDA_BUILD_ID}" FATHOM_CUDA_ARCHITECTURES="${architectures}")
+  # Of the one file that tells them: kernels are not compiled again for a header that they do not include.
+  set_property(SOURCE ${CMAKE_SOURCE_DIR}/kernels/cuda/device.cpp APPEND PROPERTY COMPILE_DEFINITIONS FATHOM_CUDA_BUILD_ID="${FATHOM_CUDA_BUILD_ID}" FATHOM_CUDA_ARCHITECTURES="${architectures}")
   # Spills and local memory are errors: a kernel that needs them is rewritten, not shipped slow.
   target_compile_options(fathom_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;--expt-relaxed-constexpr;-Xptxas=-v,-warn-spills,-warn-lmem-usage;-Xcompiler=-Wall,-Wextra>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${FATHOM_WERROR}>>:--Werror=all-warnings>)

@@ -1,0 +1,162 @@
+"""A decode step of gpt2-124m by fathom beside llama.cpp's on the same machine, alternating, medians and spread.
+
+    llama_decode.py --fathom build/fathom --python PYTHON --work DIR --data FILE.json [--dtype f32,bf16] [--threads 1,2] [--rounds 5] [--report FILE.md]
+
+PYTHON is an interpreter that has the packages llama-cpp-python, gguf and numpy. DIR takes the models, GGUF files of GPT-2's shape with random weights: f32; bf16 and f16,
+where norms and biases stay f32 as its converter leaves them. Both programs compute one token at a context of 512 of one sequence, greedy choice included: llama.cpp fills 511
+positions by one batch, then decodes a token and takes it back, again and again, its cache of keys and values in the dtype of the weights. f32 is compared with f32; bf16
+with the faster of llama.cpp's bf16 and f16. Each round runs every contender once: fathom as a process of its own, llama.cpp in a worker that stays alive and is warmed before.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+from pytorch_step import fathom_step, machine
+
+WORKER = r'''
+import ctypes, os, sys, time
+import numpy as np
+kind, threads, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+H, LAYERS, HEADS, V, S, CONTEXT = 768, 12, 12, 50257, 1024, 512
+
+def write():
+    import gguf
+    kinds = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16}
+    random = np.random.default_rng(1)
+    w = gguf.GGUFWriter(path + ".part", "gpt2")
+    w.add_context_length(S); w.add_embedding_length(H); w.add_feed_forward_length(4 * H); w.add_block_count(LAYERS)
+    w.add_head_count(HEADS); w.add_layer_norm_eps(1e-5); w.add_vocab_size(V); w.add_tokenizer_model("no_vocab")
+    def matrix(name, *shape):
+        data = random.normal(0, 0.02, shape).astype(np.float32)
+        w.add_tensor(name, gguf.quants.quantize(data, kinds[kind]), raw_dtype=kinds[kind])
+    def vector(name, n, value): w.add_tensor(name, np.full(n, value, np.float32))
+    def norm(name): vector(name + ".weight", H, 1), vector(name + ".bias", H, 0)
+    def linear(name, out, into): matrix(name + ".weight", out, into), vector(name + ".bias", out, 0)
+    matrix("token_embd.weight", V, H); norm("output_norm")
+    w.add_tensor("position_embd.weight", random.normal(0, 0.02, (S, H)).astype(np.float32))
+    for i in range(LAYERS):
+        b = f"blk.{i}."
+        norm(b + "attn_norm"); linear(b + "attn_qkv", 3 * H, H); linear(b + "attn_output", H, H)
+        norm(b + "ffn_norm"); linear(b + "ffn_up", 4 * H, H); linear(b + "ffn_down", H, 4 * H)
+    w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
+    os.rename(path + ".part", path)
+
+if not os.path.exists(path): write()
+import llama_cpp
+from llama_cpp import llama_cpp as L
+quiet = L.llama_log_callback(lambda level, text, data: None)
+L.llama_log_set(quiet, None)
+L.llama_backend_init()
+model = L.llama_model_load_from_file(path.encode(), L.llama_model_default_params())
+p = L.llama_context_default_params()
+p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = S, CONTEXT, CONTEXT, threads, threads
+p.type_k = p.type_v = {"f32": 0, "f16": 1, "bf16": 30}[kind]
+context = L.llama_init_from_model(model, p)
+memory = L.llama_get_memory(context)
+def decode(tokens):
+    array = (L.llama_token * len(tokens))(*tokens)
+    if L.llama_decode(context, L.llama_batch_get_one(array, len(tokens))) != 0: raise SystemExit("llama_decode failed")
+decode([1 + i for i in range(CONTEXT - 1)])
+def work():
+    decode([7])
+    token = int(np.ctypeslib.as_array(L.llama_get_logits_ith(context, -1), (V,)).argmax())
+    L.llama_memory_seq_rm(memory, 0, CONTEXT - 1, -1)
+    return token
+for _ in range(20): work()
+print("ready", llama_cpp.__version__, flush=True)
+for line in sys.stdin:
+    times = []
+    for _ in range(int(line)):
+        begin = time.perf_counter(); work(); times.append(time.perf_counter() - begin)
+    print(*times, flush=True)
+'''
+KINDS = {"f32": ["f32"], "bf16": ["bf16", "f16"]}
+STEPS = 60
+
+
+class Worker:
+    def __init__(self, python, kind, threads, path):
+        self.process = subprocess.Popen([python, "-c", WORKER, kind, str(threads), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        words = self.process.stdout.readline().split()
+        if len(words) != 2:
+            raise SystemExit(f"the worker for {kind} ended: run it alone to see why")
+        self.version = words[1]
+
+    def times(self, steps):
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return [float(t) for t in self.process.stdout.readline().split()]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def fathom_command(fathom, dtype, threads):
+    return [fathom, "run", "gpt2-124m", "--phase", "decode", "--batch", "1", "--context", "512", "--dtype", dtype, "--threads", str(threads), "--rounds", "20", "-o", "json"]
+
+
+def measure(options, data):
+    os.makedirs(options.work, exist_ok=True)
+    for dtype in options.dtype.split(","):
+        for threads in map(int, options.threads.split(",")):
+            workers = {kind: Worker(options.python, kind, threads, os.path.join(options.work, f"gpt2-{kind}.gguf")) for kind in KINDS[dtype]}
+            key = f"{dtype} {threads}"
+            samples = data.setdefault("samples", {}).setdefault(key, {})
+            command = fathom_command(options.fathom, dtype, threads)
+            data.setdefault("commands", {})[key] = " ".join(["fathom", *command[1:]])
+            for _ in range(options.rounds):
+                for kind, worker in workers.items():
+                    samples.setdefault(f"llama.cpp {kind}", []).append(statistics.median(worker.times(STEPS)))
+                    data["version"] = worker.version
+                samples.setdefault("fathom", []).append(fathom_step(command))
+            for worker in workers.values():
+                worker.close()
+
+
+def report(data):
+    lines = ["# A decode step of gpt2-124m by fathom and by llama.cpp", "",
+             f"Written by `tests/bench/llama_decode.py` (its first lines say what each contender does); llama.cpp of llama-cpp-python {data['version']}, built for this machine. {data['machine']}.",
+             "Milliseconds per token; contenders alternate; medians of the rounds, from the lowest to the highest in brackets. Ratio: llama.cpp's faster variant over fathom.", "",
+             "| dtype | threads | fathom | llama.cpp | llama.cpp, f16 | ratio | rounds |", "|---|---|---|---|---|---|---|"]
+    for key, samples in data["samples"].items():
+        dtype, threads = key.split()
+        cell = lambda v: f"{statistics.median(v) * 1e3:.2f} ({min(v) * 1e3:.2f} .. {max(v) * 1e3:.2f})" if v else "-"
+        best = min(statistics.median(v) for k, v in samples.items() if k != "fathom")
+        lines.append(f"| {dtype} | {threads} | {cell(samples['fathom'])} | {cell(samples[f'llama.cpp {dtype}'])} | {cell(samples.get('llama.cpp f16'))} | "
+                     f"{best / statistics.median(samples['fathom']):.2f} | {len(samples['fathom'])} |")
+    lines += ["", "Commands of fathom:", ""] + [f"    {command}" for command in data["commands"].values()]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fathom", default="build/fathom")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with llama-cpp-python, gguf and numpy")
+    parser.add_argument("--work", required=True, help="folder for the models (1 GB)")
+    parser.add_argument("--dtype", default="f32,bf16")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--rounds", type=int, default=5, help="0: only write the report")
+    parser.add_argument("--data", required=True, help="JSON file that gathers the samples of all calls")
+    parser.add_argument("--report", help="Markdown file written from it")
+    options = parser.parse_args()
+    try:
+        data = json.load(open(options.data))
+    except FileNotFoundError:
+        data = {}
+    data["machine"] = machine()
+    if options.rounds > 0:
+        measure(options, data)
+        json.dump(data, open(options.data, "w"), indent=1)
+    for key, samples in data["samples"].items():
+        print(key, {k: round(statistics.median(v) * 1e3, 3) for k, v in samples.items()}, "ms")
+    if options.report:
+        open(options.report, "w").write(report(data))
+
+
+if __name__ == "__main__":
+    main()

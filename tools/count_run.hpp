@@ -1,0 +1,30 @@
+// What a count says beyond one step: a whole training run, and the utilisation that a known step time means.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "models/network.hpp"
+#include "models/scenario.hpp"
+#include "reports/record.hpp"
+
+namespace fathom {
+
+struct RunFlags {
+  std::string run_tokens;         // "14.8T"
+  std::string step_time, peak;    // "1.2 s", "989 TFLOP/s" of one device
+  std::int64_t devices = 1;
+};
+void add_run_flags(CLI::App& app, RunFlags& flags);
+// Throws Error(kInput) on values that cannot be, Error(kUsage) on a time without a peak.
+void check_run_flags(const RunFlags& flags);
+
+// "10000000000000", "1e13", "14.8e12", "14.8T": the integer itself, whatever its size below 2^128. Throws Error(kInput).
+u128 parse_tokens(const std::string& text);
+
+// Adds run_steps and run_flops, mfu and hfu (Chowdhery et al., arXiv 2204.02311, appendix B) to a counted result whose convention is set.
+void apply_run(const RunFlags& flags, const Network& network, const Scenario& scenario, Result& result);
+
+}  // namespace fathom
