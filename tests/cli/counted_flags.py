@@ -100,7 +100,7 @@ class CountedFlags(CliTest):
             self.refuses(3, "--run-tokens", "count", "gpt2-124m", "--phase", "train", "--run-tokens=" + text)
 
     def test_utilisation(self):
-        # Llama 3 8B, training, 16 x 2048 tokens: 46,639,349,760 FLOP per token (SPEC_COUNT 13), 46,907,916,288 with the QK^T that a fused backward repeats.
+        # Llama 3 8B, training, 16 x 2048 tokens: 46,639,349,760 FLOP per token, 46,907,916,288 with the QK^T that a fused backward repeats.
         base = ("llama-3-8b", "--phase", "train", "--batch", "16", "--seq", "2048", "--step-time", "500ms", "--peak", "989TFLOP/s", "--devices", "8")
         record = self.json("count", *base, "-o", "json")
         whole = 0.5 * 8 * 989e12

@@ -84,6 +84,18 @@ class ReportContent(CliTest):
             record["totals"]["samples_s"] = plant
             self.assertNotEqual(record_errors(ARGUMENTS.source, record), [], plant)
 
+    def test_the_prediction_of_an_op_lies_in_its_interval(self):
+        record = self.json("compare", "mod-60m", "--seq", "256", "--backend", "fake", "--rounds", "3", "--on", "h200", "-o", "json")
+        ops = [op for op in record["ops"] if op.get("predicted_lo_s") is not None]
+        self.assertTrue(ops)
+        for op in ops:
+            self.assertLessEqual(op["predicted_lo_s"], op["predicted_s"], op["path"])
+            self.assertLessEqual(op["predicted_s"], op["predicted_hi_s"], op["path"])
+
+    def test_records_that_are_stored_can_be_read(self):
+        for sample in sorted((ARGUMENTS.source / "reports/samples").glob("compare*.json")):
+            self.assertIn("Against the dense twin", self.run_fathom("report", sample).stdout)
+
     def test_rows_say_where_they_come_from(self):
         run = ("run", "mod-tiny", "--backend", "reference", "--rounds", "2", "--seq", "16", "-q")
         self.run_fathom(*run, *self.saved("a.json", "a.csv"))
