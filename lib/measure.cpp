@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <set>
 
 #include "lib/error.hpp"
+#include "lib/measure_figures.hpp"
 
 namespace fathom {
 namespace {
@@ -36,41 +36,6 @@ bool idempotent(const Op& op) {
          !std::holds_alternative<ScatterAddRows>(op.spec) && !std::holds_alternative<GatherBackward>(op.spec) && !std::holds_alternative<Rope>(op.spec) &&
          !std::holds_alternative<AddResidual>(op.spec) && !std::holds_alternative<RouterScoreBackward>(op.spec);
 }
-
-// One sample of one instance, with the references around it.
-struct Sample {
-  int instance = 0;
-  int round = 0;
-  double seconds = 0;
-  double before = 0, after = 0;
-  double ceiling_before = 0, ceiling_after = 0;  // FLOPs of the ceiling in a reference's time, as last probed
-};
-
-// The probed ceiling of one reference class.
-struct Ceiling {
-  bool absent = false;
-  double due = 0;                // not before this moment again
-  double work = 0;               // FLOPs that the ceiling does in the time of one reference, as last probed
-  std::vector<double> rates;
-};
-
-// Everything known about one workload while it is measured.
-struct Subject {
-  Execution* execution = nullptr;
-  std::vector<Instance> instances;
-  std::vector<int> classes;        // reference class per op
-  std::vector<std::string> class_names;
-  std::vector<int> batch;          // per op
-  std::vector<Sample> samples;
-  std::vector<double> raw;
-  std::vector<double> rows, flops; // per op: sums over executed instances of all rounds
-  std::vector<double> rows_before, flops_before;  // the same before the current round
-  int rounds = 0;
-  Measurement result;
-};
-
-// In one run, scaling by the references may take away this much of an op's fastest sample; more says that they were disturbed, not the machine.
-constexpr double kLargestCorrection = 2;
 
 class Runner {
  public:
@@ -104,10 +69,13 @@ class Runner {
     std::map<std::string, double> after;
     if (observer_) after = observer_->observe();
     add_device_state(after);
-    nominals();
+    const std::map<std::string, ReferenceMeasurement> references = reference_figures(references_, options_);
     std::vector<Measurement> results;
     for (Subject& s : subjects_) {
-      finish(s);
+      finish_measurement(s, references, ceilings_, options_);
+      s.result.seconds_spent = elapsed();
+      s.result.interrupted = stop_;
+      s.result.stopped_by = stopped_by_;
       s.result.state_before = before;
       s.result.state_after = after;
       results.push_back(std::move(s.result));
@@ -309,119 +277,11 @@ class Runner {
     return true;
   }
 
-  static double normalised(const Sample& x, double nominal) {
-    const double r = (x.before + x.after) / 2;
-    return r > 0 ? x.seconds / r * nominal : x.seconds;
-  }
-
-  void nominals() {
-    for (const auto& [name, values] : references_) {
-      ReferenceMeasurement r;
-      r.name = name;
-      const Samples samples{values};
-      r.nominal = r.p25 = samples.quantile(0.25);
-      if (const auto given = options_.nominal.find(name); given != options_.nominal.end() && given->second > 0) r.nominal = given->second;
-      r.median = samples.median();
-      r.p95 = samples.quantile(0.95);
-      r.samples = static_cast<int>(values.size());
-      Samples steps;
-      for (size_t i = 1; i < values.size(); ++i)
-        if (values[i - 1] > 0) steps.values.push_back(std::abs(values[i] / values[i - 1] - 1));
-      r.noise = steps.quantile(0.9);
-      nominal_[name] = r;
-    }
-  }
-
-  void finish(Subject& s) {
-    const Workload& w = s.execution->workload();
-    Measurement& m = s.result;
-    m.workload = w.fingerprint();
-    m.ops = PerOp<OpMeasurement>(w);
-    std::set<std::string> used;
-    for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
-      OpMeasurement& o = m.ops[i];
-      o.uses = w.uses(i);
-      o.implementation = s.execution->implementation(i);
-      o.reference = s.class_names[static_cast<size_t>(s.classes[static_cast<size_t>(i)])];
-      o.batch = s.batch[static_cast<size_t>(i)];
-      o.round_total.assign(static_cast<size_t>(s.rounds), 0.0);
-      o.reason = options_.bracketed ? "the op was not reached" : "only end-to-end passes were asked for";
-      used.insert(o.reference);
-    }
-    for (const Sample& x : s.samples) {
-      const int op = s.instances[static_cast<size_t>(x.instance)].op;
-      OpMeasurement& o = m.ops[op];
-      const double nominal = nominal_.at(o.reference).nominal;
-      o.raw.values.push_back(x.seconds);
-      o.ratio.values.push_back(nominal > 0 ? normalised(x, nominal) / nominal : 0);
-      if (x.ceiling_before > 0 && x.before + x.after > 0) o.ceiling.values.push_back(normalised(x, (x.ceiling_before + x.ceiling_after) / 2));
-      o.round_total[static_cast<size_t>(x.round)] += normalised(x, nominal);
-    }
-    std::map<std::string, std::vector<double>> class_rounds;
-    std::vector<double> step_rounds(static_cast<size_t>(s.rounds), 0.0);
-    for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
-      OpMeasurement& o = m.ops[i];
-      if (o.raw.empty()) continue;
-      finish_op(o, w.ops()[static_cast<size_t>(i)], s, i);
-      m.step.normalised += o.total;
-      auto& rounds = class_rounds[o.reference];
-      rounds.resize(static_cast<size_t>(s.rounds), 0.0);
-      for (size_t r = 0; r < o.round_total.size(); ++r) {
-        rounds[r] += o.round_total[r];
-        step_rounds[r] += o.round_total[r];
-      }
-    }
-    for (const auto& [name, rounds] : class_rounds) m.class_noise[name] = halves_spread(rounds);
-    for (const std::string& name : used)
-      if (const auto found = nominal_.find(name); found != nominal_.end()) m.references.push_back(found->second);
-    for (const std::string& name : used)
-      if (const auto found = ceilings_.find(name); found != ceilings_.end() && !found->second.rates.empty()) m.ceiling_rate[name] = Samples{found->second.rates}.median();
-    m.step.normalised_noise = halves_spread(step_rounds);
-    m.step.rounds = s.rounds;
-    m.step.raw.values = s.raw;
-    m.step.raw_median = m.step.p50 = m.step.raw.median();
-    m.step.p95 = m.step.raw.quantile(0.95);
-    m.step.p99 = m.step.raw.quantile(0.99);
-    m.step.raw_min = m.step.raw.min();
-    m.step.raw_noise = halves_spread(s.raw);
-    m.seconds_spent = elapsed();
-    m.interrupted = stop_;
-    m.stopped_by = stopped_by_;
-  }
-
-  void finish_op(OpMeasurement& o, const Op& op, const Subject& s, int index) {
-    const double samples = static_cast<double>(o.raw.values.size());
-    o.raw_median = o.raw.median();
-    o.raw_p95 = o.raw.quantile(0.95);
-    o.raw_min = o.raw.min();
-    const double nominal = nominal_.at(o.reference).nominal;
-    // Where rows vary from use to use the median would be that of one row count; the mean is what adds up.
-    const double ratio = rows_of(op.spec).routed() ? o.ratio.mean() : o.ratio.median();
-    const double unscaled = rows_of(op.spec).routed() ? o.raw.mean() : o.raw_median;
-    const bool disturbed = nominal > 0 && ratio * nominal_.at(o.reference).p25 * kLargestCorrection < o.raw_min;
-    o.seconds = nominal > 0 && !disturbed ? ratio * nominal : unscaled;
-    o.total = o.seconds * static_cast<double>(o.uses);
-    o.ceiling_flops = rows_of(op.spec).routed() ? o.ceiling.mean() : o.ceiling.median();
-    o.noise = halves_spread(o.round_total);
-    o.rows_executed = s.rows[static_cast<size_t>(index)] / samples;
-    o.executed_flops = s.flops[static_cast<size_t>(index)] / samples;
-    const bool short_sample = o.raw_median * o.batch < options_.too_short;
-    o.status = short_sample ? MeasureStatus::kTooShort : MeasureStatus::kOk;
-    if (disturbed) {
-      o.status = MeasureStatus::kDisturbed;
-      o.reason = "other programs held up the reference kernels more than the op: its own median, not graded";
-      o.ceiling_flops = 0;
-      return;
-    }
-    o.reason = short_sample ? "a sample lasts less than the shortest time that can be trusted, and the op may not be repeated in place" : "";
-  }
-
   const MeasureOptions& options_;
   Clock& clock_;
   MachineObserver* observer_;
   std::vector<Subject> subjects_;
   std::map<std::string, std::vector<double>> references_;
-  std::map<std::string, ReferenceMeasurement> nominal_;
   std::map<std::string, Ceiling> ceilings_;
   double begin_ = 0;
   bool stop_ = false;

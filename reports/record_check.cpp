@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -31,7 +30,6 @@ constexpr std::array kOrders = {
     std::pair{"p95_s", "p99_s"}, std::pair{"params_active", "params_total"},
 };
 constexpr std::array kShares = {"participation", "coverage", "interval_coverage", "capacity", "share"};
-constexpr std::array<std::string_view, 2> kSamples = {"samples_s", "rounds_s"};
 constexpr std::array kSummed = {"flops_matmul", "elements_vector", "bytes_read", "bytes_written"};
 
 // The part of a JSON pointer that names one member (RFC 6901).
@@ -94,7 +92,6 @@ class Checker {
 
   void cell(const Column& column, const JsonValue& value, const std::string& at) const {
     if (value.is_null()) return;
-    if (std::find(kSamples.begin(), kSamples.end(), column.key) != kSamples.end()) return samples(column, value, at);
     if (value.is_array() || value.is_object()) fail(at, "is no single figure");
     if (column.unit == Unit::kText) return;
     if (!value.is_number()) fail(at, value.is_string() ? fmt::format("is the text '{}' where a number belongs", value.as_string().substr(0, 40)) : std::string("is no number"));
@@ -109,17 +106,6 @@ class Checker {
     if (figure < 0 && !has_sign) fail(at, fmt::format("is {}: {} cannot be negative", figure, column.label));
     for (const char* share : kShares)
       if (column.key == share && figure > 1 + kTolerance) fail(at, fmt::format("is {}: a share is at most 1", figure));
-  }
-
-  // A list of times.
-  void samples(const Column& column, const JsonValue& value, const std::string& at) const {
-    if (!value.is_array()) fail(at, "is no list of samples");
-    const JsonValue::Array& list = value.as_array(column.key);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const std::string pointer = at + fmt::format("/{}", i);
-      if (!list[i].is_number()) fail(pointer, "is no number");
-      if (!(list[i].as_double(column.key) >= 0)) fail(pointer, fmt::format("is {}: a time cannot be negative", list[i].as_double()));
-    }
   }
 
   // FLOPs by a convention: a number, or as text where it is no integer ("1234.5", "7/3").

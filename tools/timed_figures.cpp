@@ -152,6 +152,10 @@ void add_comparison(Result& result, const Timed& timed) {
     Figures& row = result.ops[i];
     // Ops stand between reference kernels in a bracketed pass, so they are graded against the prediction of that pass.
     row.set("predicted_s", Cell::number(op.predicted));
+    if (const OpPrediction& bracketed = timed.bracketed.ops[static_cast<int>(i)]; bracketed.total_lo < bracketed.total_hi) {
+      row.set("predicted_lo_s", Cell::number(bracketed.total_lo));
+      row.set("predicted_hi_s", Cell::number(bracketed.total_hi));
+    }
     if (op.measured > 0) row.set("error", Cell::number(op.error));
     row.set("verdict", Cell::text(std::string(verdict_name(op.verdict))));
     if (!op.reason.empty()) row.set("status", Cell::text(op.reason));

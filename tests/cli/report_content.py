@@ -84,6 +84,21 @@ class ReportContent(CliTest):
             record["totals"]["samples_s"] = plant
             self.assertNotEqual(record_errors(ARGUMENTS.source, record), [], plant)
 
+    def test_the_prediction_of_an_op_lies_in_its_interval(self):
+        record = self.json("compare", "mod-60m", "--backend", "fake", "--rounds", "3", "--on", ARGUMENTS.source / "reports/samples/validation_epyc_machine.ini", "-o", "json")
+        ops = {op["path"]: op for op in record["ops"] if op.get("predicted_lo_s") is not None}
+        self.assertGreater(len(ops), 10)
+        for path, op in ops.items():
+            self.assertLessEqual(op["predicted_lo_s"], op["predicted_s"], path)
+            self.assertLessEqual(op["predicted_s"], op["predicted_hi_s"], path)
+        # The ends are shares of the prediction that depend on the class alone. Two norms of one size differ in what they find in the caches.
+        one, two = (ops[f"layers.*/dense/{name}"] for name in ("norm1", "norm2"))
+        self.assertAlmostEqual(one["predicted_lo_s"] / one["predicted_s"], two["predicted_lo_s"] / two["predicted_s"])
+
+    def test_records_that_are_stored_can_be_read(self):
+        for sample in sorted((ARGUMENTS.source / "reports/samples").glob("compare*.json")):
+            self.assertIn("Against the dense twin", self.run_fathom("report", sample).stdout)
+
     def test_rows_say_where_they_come_from(self):
         run = ("run", "mod-tiny", "--backend", "reference", "--rounds", "2", "--seq", "16", "-q")
         self.run_fathom(*run, *self.saved("a.json", "a.csv"))

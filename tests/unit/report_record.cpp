@@ -23,11 +23,13 @@ Record measured_record() {
   result.model = "a";
   result.scenario.set("phase", Cell::text("prefill"));
   for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "normalised_s", "p95_s", "noise", "tokens_per_s"}) result.totals.set(key, Cell::number(0.25));
+  result.totals.set("error", Cell::number(0.0));
   for (const char* key : {"flops_matmul", "bytes_read", "bytes_written", "params_total", "peak_bytes"}) result.totals.set(key, Cell::count(u128{1000}));
   Figures op;
   op.set("path", Cell::text("x/y"));
   op.set("kind", Cell::text("gemm"));
   for (const char* key : {"predicted_s", "measured_s", "error", "min_s"}) op.set(key, Cell::number(0.5));
+  op.set("error", Cell::number(0.0));
   for (const char* key : {"flops_matmul", "bytes_read", "bytes_written"}) op.set(key, Cell::count(u128{70}));
   op.set("verdict", Cell::text("noisy"));
   op.set("status", Cell::text("too much noise"));

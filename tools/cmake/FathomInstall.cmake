@@ -44,7 +44,7 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/pages/ DESTINATION ${CMAKE_INSTALL_DATAROO
 install(DIRECTORY models/networks models/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom COMPONENT program FILES_MATCHING PATTERN "*.ini" PATTERN "*.gpu")
 install(FILES reports/record.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom COMPONENT program)
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
-install(FILES reports/tutorial.md reports/accuracy.md reports/reading.md reports/peers.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)   # as the README links them
+install(FILES reports/README.md reports/tutorial.md reports/accuracy.md reports/reading.md reports/peers.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)   # as the README links them
 install(DIRECTORY reports/samples DESTINATION ${CMAKE_INSTALL_DOCDIR}/reports COMPONENT program)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT program)
 # Debian asks for a changelog; the history itself is the repository's.
