@@ -75,7 +75,14 @@ class Checker {
     if (!figures.is_object()) fail(at, "is no object of figures");
     for (const auto& [key, value] : figures.as_object()) {
       const Column* column = find_column(key);
-      if (column && key != "status") cell(*column, value, at + step(key));
+      if (!column || key == "status") continue;
+      if (key != "samples_s" && key != "rounds_s") {
+        cell(*column, value, at + step(key));
+        continue;
+      }
+      if (!value.is_array()) fail(at + step(key), "is no list of times");
+      size_t place = 0;
+      for (const JsonValue& each : value.as_array(key)) cell(*column, each, at + step(key) + fmt::format("/{}", place++));
     }
     for (const Ratio& ratio : kRatios) {
       const auto told = number(figures, ratio.key), above = number(figures, ratio.above), below = number(figures, ratio.below);
