@@ -115,7 +115,7 @@ const std::vector<Column> kColumns{
     {"predicted_lo_s", "lower", kSeconds, 5, "Lower end of the prediction's 80 % interval.",
      "10 % quantile of held-out errors", "totals, ops[]"},
     {"predicted_hi_s", "upper", kSeconds, 5, "Upper end of the prediction's 80 % interval.",
-     "90 % quantile of held-out errors", "totals, ops[]"},
+     "90 % quantile of held-out errors; `unbounded` from a thousand times the prediction on, far outside the calibrated range", "totals, ops[]"},
     {"predicted_p50_s", "pred. p50", kSeconds, 4, "Predicted 50th percentile of the step over the random rows of routed blocks.", "convolution of E[t(n)] over blocks", "totals"},
     {"predicted_p95_s", "pred. p95", kSeconds, 5, "Predicted 95th percentile of the step over random rows.", "", "totals"},
     {"predicted_p99_s", "pred. p99", kSeconds, 5, "Predicted 99th percentile of the step over random rows.", "", "totals"},

@@ -259,10 +259,10 @@ class Prober {
       if (claimed > 0) level.claimed = Figure{claimed, Provenance::kDatasheet, "reported by the CPU"};
       return;
     }
-    // The claim is no limit: with the private caches beside it more is held, on a shared host less.
+    // On a shared host less is held than claimed. Never more: reading round and round a set twice as large still finds a part of it, which a step does not.
     const double middle = std::sqrt(near * far);
     double held = static_cast<double>(kLastCacheBytes) * t, rate = near;
-    for (double bytes = held * 1.15; bytes <= std::min(static_cast<double>(kMainMemoryBytes), 2 * claimed); bytes *= 1.15) {
+    for (double bytes = held * 1.15; held < claimed && bytes <= static_cast<double>(kMainMemoryBytes); bytes *= 1.15) {
       const auto each = static_cast<std::int64_t>(bytes / t) / 4096 * 4096;
       const double now = probe_stream(StreamPattern::kRead, buffer.data(), each, t, kSecondsEach, 7).best;
       if (now < middle) {
@@ -272,8 +272,8 @@ class Prober {
       held = bytes;
       rate = now;
     }
-    held = std::floor(held / (1 << 20)) * (1 << 20);
-    level.capacity = Figure{std::max(held, private_bytes), Provenance::kProbed, "set that is read at a rate halfway to main memory"};
+    held = std::floor(std::min(held, claimed) / (1 << 20)) * (1 << 20);
+    level.capacity = Figure{std::max(held, private_bytes), Provenance::kProbed, "set that is read at a rate halfway to main memory, at most what is reported"};
     level.claimed = Figure{std::max(claimed, level.capacity->value), Provenance::kDatasheet, "reported by the CPU"};
   }
 

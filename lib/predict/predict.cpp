@@ -161,7 +161,7 @@ class Assembly {
       block_time[j] += p.seconds;
       mean.seconds += q * p.seconds;
       mean.lo += q * p.lo;
-      mean.hi += q * p.hi;
+      if (q > 0) mean.hi += q * p.hi;
       mean.compute += q * p.compute;
       mean.memory += q * p.memory;
       mean.launch += q * p.launch;
@@ -179,7 +179,8 @@ class Assembly {
   void store(int op, Prediction p) {
     const double uses = static_cast<double>(w_.uses(op));
     OpPrediction& stored = result_.ops[op];
-    stored.total = p.seconds * uses, stored.total_lo = p.lo * uses, stored.total_hi = p.hi * uses;
+    stored.total = p.seconds * uses, stored.total_lo = p.lo * uses;
+    stored.total_hi = uses > 0 ? p.hi * uses : 0;  // an upper end may be infinite
     stored.uses = w_.uses(op);
     stored.each = std::move(p);
   }

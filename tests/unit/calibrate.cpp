@@ -4,6 +4,8 @@
 #include "lib/predict/calibrate.hpp"
 #include "lib/predict/op_model.hpp"
 #include "lib/predict/prediction.hpp"
+#include "models/calibration.hpp"
+#include "models/params.hpp"
 #include "tests/unit/predict_sample.hpp"
 
 using namespace fathom;
@@ -187,6 +189,25 @@ TEST_CASE("far outside the calibrated range there is no upper end, and the lower
   CHECK(p.lo >= predict_light(c, work).seconds);
   CHECK(p.lo <= p.seconds);
   CHECK(std::isfinite(p.seconds));
+}
+
+TEST_CASE("decode is calibrated on weights that no cache holds, and once more from a cache") {
+  int deep = 0, shallow = 0;
+  for (const CalibrationCase& c : default_calibration_set(DType::kF32)) {
+    INFO(c.label);
+    const double bytes = 4 * to_double(count_parameters(c.network).total.value());
+    if (c.scenario.phase != Phase::kDecode) {
+      CHECK(c.network.layer_count() <= 2);
+    } else if (c.label.ends_with("shallow")) {
+      CHECK(c.network.layer_count() <= 2);
+      ++shallow;
+    } else {
+      CHECK((bytes >= 100e6 || c.network.layer_count() == 32));
+      ++deep;
+    }
+  }
+  CHECK(deep == 25);    // five shapes, five batches
+  CHECK(shallow == 8);  // the widest does not fit a cache as it is
 }
 
 TEST_CASE("an uncalibrated machine refuses, with what to do") {
