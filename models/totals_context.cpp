@@ -9,7 +9,7 @@
 namespace fathom {
 namespace {
 
-constexpr int kPatience = 4;  // requests of a stretch before two of its steps are counted
+constexpr int kContextPatience = 4;  // requests of a stretch before two of its steps are counted
 
 // Whether only pairs and keys change: a routed block whose share follows from a number of slots takes fewer rows as the context grows.
 bool applies(const Network& network, const Scenario& s) {
@@ -28,7 +28,7 @@ const ListTotals* ContextLine::at(const Network& network, const Scenario& scenar
     requests_ = 0;
     known_ = false;
   }
-  if (!known_ && (++requests_ <= kPatience || !count(network, scenario, expectations))) return nullptr;
+  if (!known_ && (++requests_ <= kContextPatience || !count(network, scenario, expectations))) return nullptr;
   if (scenario.context < first_) return nullptr;
   steps_ = scenario.context - first_;
   const auto steps = static_cast<u128>(steps_);

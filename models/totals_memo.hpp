@@ -24,6 +24,8 @@ class TotalsMemo {
  public:
   // count_totals(network, scenario, expectations). `network_id` tells networks apart: the same id must mean the same network.
   const ListTotals& totals(const Network& network, std::uint64_t network_id, const Scenario& scenario, bool expectations);
+  // What the expectation of those totals is made of, where they were counted and only rows are random; else of other totals, or empty.
+  const std::vector<BlockExpectation>& blocks() const { return blocks_; }
 
  private:
   // f(S0 + t Q) = at + t d1 + t (t - 1) / 2 d2.

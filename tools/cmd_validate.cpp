@@ -27,6 +27,7 @@ struct ValidateArgs {
   TimedFlags timed;
   OutputFlags output;
   bool quick = false;
+  std::string dtype = "f32";
 };
 
 // One configuration with what belongs to it beside Timed.
@@ -105,6 +106,7 @@ class Validation {
     check_output_flags(flags_.output);
     if (flags_.timed.backend == "cpu") check_isa(machine_);
     record_ = new_record("validate");
+    dtype_ = parse_dtype(flags_.dtype);
     options_ = predict_options(machine_, flags_.timed);
     threads_ = flags_.timed.threads > 0 ? flags_.timed.threads : machine_.default_threads();
     prepare();
@@ -121,6 +123,7 @@ class Validation {
     for (ValidationCase& source : validation_set(flags_.quick)) {
       Case each;
       each.source = std::move(source);
+      each.source.scenario.dtype = each.source.scenario.kv_dtype = each.source.scenario.grad_dtype = dtype_;
       try {
         each.timed = make_timed({Configuration{each.source.network, each.source.scenario, each.source.label}});
         for (const Op& op : each.timed[0].workload->ops())
@@ -182,6 +185,7 @@ class Validation {
     list.add_text("machine_hash", machine_.hash());
     list.add_text("predictor", std::string(predictor_name(options_.predictor)));
     list.add_text("threads", std::to_string(threads_));
+    list.add_text("dtype", std::string(dtype_name(dtype_)));
     list.add_text("backend", flags_.timed.backend);
     list.add_text("predicted_at", predicted_at_);
     if (!measured_at_.empty()) list.add_text("measured_at", measured_at_);
@@ -249,6 +253,10 @@ class Validation {
     add_statistics(table, "all, noise gate off", steps(all, false));
     add_statistics(table, "all, end to end, gate off", steps(all, false, true));
     document.add(table);
+    // A type whose times move from run to run cannot be predicted better than they repeat.
+    const Accuracy whole = accuracy(steps(all).items);
+    if (dtype_ != DType::kF32 && whole.count > 0 && whole.noise > 0)
+      document.paragraph(fmt::format("{}: the mean error of a step is {:.1f} times the noise floor (target 2).", dtype_name(dtype_), whole.mape / whole.noise));
     ReportTable ranks("ranking", "Ranking");
     ranks.caption = "Kendall tau-b with measured ties inside the noise; regret: how much slower the configuration is that was predicted fastest.";
     ranks.add_column(ReportColumn{"stratum", "of", Unit::kText, 0});
@@ -360,6 +368,7 @@ class Validation {
   Machine machine_;
   PredictOptions options_;
   int threads_ = 1;
+  DType dtype_ = DType::kF32;
   Record record_;
   std::string predicted_at_, measured_at_;
   std::vector<Case> cases_;
@@ -372,6 +381,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ValidateArgs>();
   CLI::App* command = app.add_subcommand("validate", "how good this machine's predictions are, on a fixed set the calibration has not seen");
   command->add_flag("--quick", flags->quick, "a third of the set, about a minute")->group("Validation");
+  command->add_option("--dtype", flags->dtype, "f32 or bf16 [f32]; calibrate that type first")->type_name("T")->check(CLI::IsMember({"f32", "bf16"}))->group("Validation");
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);

@@ -122,7 +122,7 @@ const ListTotals& RowEvaluator::totals(const SweepPoint& point) {
   NetworkLine& line = lines_[point.variant];
   if (const ListTotals* known = line.totals(point.line, point.line_at, point.scenario, need_expected_)) return *known;
   const ListTotals& counted = memo_.totals(*point.network, point.network_index, point.scenario, need_expected_);
-  line.counted(point.line, point.line_at, point.scenario, need_expected_, counted);
+  line.counted(point.line, point.line_at, point.scenario, need_expected_, counted, memo_.blocks());
   return counted;
 }
 

@@ -28,7 +28,7 @@ CpuExecution::CpuExecution(Prepared prepared, const BindOptions& options)
   attach(arena_.as<std::byte>());
   for (int i = 0; i < instance_count(); ++i) {
     const GemmBinding& binding = prepared_.gemms[static_cast<size_t>(bound(i).op)];
-    if (binding.layout == WeightLayout::kPacked) gemm_of_weight_[bound(i).in[1].at] = bound(i).op;
+    if (binding.layout != WeightLayout::kPlain) gemm_of_weight_[bound(i).in[1].at] = bound(i).op;
   }
   std::int64_t widest_bias = 0;
   for (const Op& op : workload().ops())
@@ -44,6 +44,30 @@ void CpuExecution::reset() {
 }
 
 std::int64_t CpuExecution::allocated_bytes() const { return prepared_.plan.arena + prepared_.extra(); }
+
+namespace {
+
+// A weight [in][out] as [out][in], in blocks whose lines stay in L1.
+template <class T>
+void turn_as(const T* from, T* to, std::int64_t in, std::int64_t out) {
+  constexpr std::int64_t kBlock = 64;
+  for (std::int64_t i0 = 0; i0 < in; i0 += kBlock) {
+    for (std::int64_t o0 = 0; o0 < out; o0 += kBlock) {
+      for (std::int64_t o = o0; o < std::min(out, o0 + kBlock); ++o) {
+        for (std::int64_t i = i0; i < std::min(in, i0 + kBlock); ++i) to[o * in + i] = from[i * out + o];
+      }
+    }
+  }
+}
+
+void turn(const OperandView& view, void* to) {
+  if (dtype_bytes(view.dtype) == 4)
+    turn_as(view.as<float>(), static_cast<float*>(to), view.rows, view.cols);
+  else
+    turn_as(view.as<bf16>(), static_cast<bf16*>(to), view.rows, view.cols);
+}
+
+}  // namespace
 
 void CpuExecution::weight_stored(const OperandView& view) {
   const auto found = gemm_of_weight_.find(view.at);
@@ -61,7 +85,9 @@ void CpuExecution::weight_stored(const OperandView& view) {
   const std::int64_t room = (view.rows * view.cols * dtype_bytes(view.dtype) + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
   if (binding.packed_bytes() > room) throw_internal("a packed weight is larger than the plain one");  // excluded in prepare()
   // Packed in place: the plain copy is not needed while this workload is bound, and keeping both would double the weights.
-  if (binding.plan)
+  if (binding.layout == WeightLayout::kTurned)
+    turn(view, pack_scratch_.data());
+  else if (binding.plan)
     binding.plan->pack(view.data, pack_scratch_.data());
   else
     binding.cache->pack(view.data, pack_scratch_.data());
@@ -84,13 +110,14 @@ void CpuExecution::store_cache(const OperandView& view, std::span<const float> v
 std::vector<float> CpuExecution::load_cache(const OperandView& view) const { return load_kv(kv_layout_of(view.at.tensor), view.data); }
 
 void CpuExecution::run_gemv(const BoundOp& bound, const fathom::Gemm& op, std::int64_t rows) {
-  Gemv call = gemv_call(op, rows, op.transposed ? GemvLayout::kNK : GemvLayout::kKN);
+  const bool turned = op.transposed || prepared_.gemms[static_cast<size_t>(bound.op)].layout == WeightLayout::kTurned;
+  Gemv call = gemv_call(op, rows, turned ? GemvLayout::kNK : GemvLayout::kKN);
   call.x = bound.in[0].data;
   call.w = bound.in[1].data;
   call.y = bound.out[0].data;
   call.bias = op.bias ? bias_of(bound.in[2], op.out) : nullptr;
   call.x_stride = op.in;
-  call.w_stride = op.transposed ? op.in : op.out;
+  call.w_stride = turned ? op.in : op.out;
   call.y_stride = op.out;
   gemv(call, prepared_.threads);
 }

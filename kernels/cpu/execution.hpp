@@ -18,9 +18,12 @@
 namespace fathom::cpu {
 
 // How a weight lies in the arena while this workload is bound.
-enum class WeightLayout : std::uint8_t { kPlain, kPacked };
+//   kPlain    as the tensor says
+//   kPacked   as the product's plan wants it
+//   kTurned   [out][in] of a tensor [in][out]: products of a few rows then read every output's weights as one stream
+enum class WeightLayout : std::uint8_t { kPlain, kPacked, kTurned };
 
-// Everything that is decided per op before memory is allocated. Up to gemv_rows rows run the streaming product on plain weights, more rows
+// Everything that is decided per op before memory is allocated. Up to gemv_rows rows run the streaming product on plain or turned weights, more rows
 // the plan; a block whose rows are known only at run time may use both.
 struct GemmBinding {
   std::optional<GemmPlan> plan;    // fixed rows
@@ -29,6 +32,7 @@ struct GemmBinding {
   std::optional<PartGemm> parts;   // columns of wider rows
   std::int64_t gemv_rows = -1;     // -1: never
   WeightLayout layout = WeightLayout::kPlain;
+  std::int64_t turned_bytes = 0;   // of kTurned
   std::int64_t scratch_bytes() const {
     if (parts) return parts->scratch_bytes();
     return grouped ? grouped->scratch_bytes() : plan ? plan->scratch_bytes() : cache ? cache->scratch_bytes() : 0;
@@ -36,6 +40,7 @@ struct GemmBinding {
   // Of one weight set.
   std::int64_t packed_bytes() const {
     if (layout == WeightLayout::kPlain) return 0;
+    if (layout == WeightLayout::kTurned) return turned_bytes;
     return grouped ? grouped->pack_bytes() : plan ? plan->packed_bytes() : cache->packed_bytes();
   }
 };

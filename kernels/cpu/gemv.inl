@@ -22,49 +22,69 @@ inline void finish(const Gemv& call, std::int64_t row, std::int64_t column, floa
   }
 }
 
-// Outputs [column, column + kColumns) of kRows rows from row0; W rows are streams.
+// Outputs [column, column + kColumns) of kRows rows from row0. The hardware's own prefetching reaches further than ours, and follows few streams and long ones: W is read
+// row by row, or two or three rows at a time where rows of x to load are many, and what is asked for comes in the order of memory.
 template <class T, int kRows, int kColumns>
 inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column) {
   using F = Factor<T>;
   constexpr std::int64_t kElements = Chunk<T>::kElements;
+  constexpr int kSplit = kRows * kColumns == 1 ? 2 : 1;  // accumulators of one sum, so that a step need not wait for the one before
   const T* const w = static_cast<const T*>(call.w) + column * call.w_stride;
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
-  // What is asked for is the same place of the next columns, as long as they come soon; of long rows, the same row further on.
   const std::int64_t group = kColumns * call.w_stride;
-  const std::int64_t ahead = group * static_cast<std::int64_t>(sizeof(T)) <= 16384 ? group : kAhead / kColumns / static_cast<std::int64_t>(sizeof(T));
-  V16 acc[kColumns][kRows] = {};
+  const bool in_order = kColumns > 1 && call.w_stride == call.k && group * static_cast<std::int64_t>(sizeof(T)) <= 16384;
+  const T* next = in_order ? w + group : w + kAhead / kColumns / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t next_step = in_order ? kColumns * kElements : kElements, next_column = in_order ? kElements : call.w_stride;
+  V16 acc[kColumns][kRows][kSplit] = {};
   std::int64_t k = 0;
-  for (; k + kElements <= call.k; k += kElements) {
+  const auto step = [&](std::int64_t at, int half) {
     F weights[kColumns];
-#pragma GCC unroll 4
+#pragma GCC unroll 3
     for (int c = 0; c < kColumns; ++c) {
-      const T* p = w + c * call.w_stride + k;
-      __builtin_prefetch(p + ahead);
-      weights[c] = load_factor(p);
+      __builtin_prefetch(next + c * next_column);
+      weights[c] = load_factor(w + c * call.w_stride + at);
     }
+    next += next_step;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const F value = load_factor(x + r * call.x_stride + k);
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) acc[c][r] = add_product(acc[c][r], weights[c], value);
+      const F value = load_factor(x + r * call.x_stride + at);
+#pragma GCC unroll 3
+      for (int c = 0; c < kColumns; ++c) acc[c][r][half] = add_product(acc[c][r][half], weights[c], value);
     }
+  };
+  for (; k + kSplit * kElements <= call.k; k += kSplit * kElements) {
+#pragma GCC unroll 2
+    for (int half = 0; half < kSplit; ++half) step(k + half * kElements, half);
   }
+  if (kSplit > 1 && k + kElements <= call.k) step(k, 0), k += kElements;
   if (k < call.k) {
     F weights[kColumns];
     for (int c = 0; c < kColumns; ++c) weights[c] = load_factor(w + c * call.w_stride + k, call.k - k);
     for (int r = 0; r < kRows; ++r) {
       const F value = load_factor(x + r * call.x_stride + k, call.k - k);
-      for (int c = 0; c < kColumns; ++c) acc[c][r] = add_product(acc[c][r], weights[c], value);
+      for (int c = 0; c < kColumns; ++c) acc[c][r][0] = add_product(acc[c][r][0], weights[c], value);
     }
   }
-  for (int c = 0; c < kColumns; ++c) {
-    for (int r = 0; r < kRows; ++r) finish(call, row0 + r, column + c, lane_sum(acc[c][r]));
+  if constexpr (kRows * kColumns >= 8) {
+    // Sixteen sums by one transposed reduction, where sixteen times a reduction would take as long as the products.
+    constexpr int kSums = kRows * kColumns;
+    for (int first = 0; first < kSums; first += kLanes) {
+      V16 lanes[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) lanes[i] = first + i < kSums ? acc[(first + i) / kRows % kColumns][(first + i) % kRows][0] : V16{};
+      const V16 sums = sum_rows(lanes);
+      for (int i = 0; i < kLanes && first + i < kSums; ++i) finish(call, row0 + (first + i) % kRows, column + (first + i) / kRows, sums[i]);
+    }
+  } else {
+    for (int c = 0; c < kColumns; ++c) {
+      for (int r = 0; r < kRows; ++r) finish(call, row0 + r, column + c, lane_sum(kSplit > 1 ? acc[c][r][0] + acc[c][r][kSplit - 1] : acc[c][r][0]));
+    }
   }
 }
 
 template <class T, int kRows>
 void range_nk(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
-  constexpr int kColumns = kRows <= 4 ? 4 : 3;  // at most 24 accumulators
+  constexpr int kColumns = kRows <= 2 ? 1 : kRows <= 4 ? 2 : 3;  // at most 24 accumulators
   std::int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) dot_columns<T, kRows, kColumns>(call, row0, column);
   for (; column < end; ++column) dot_columns<T, kRows, 1>(call, row0, column);
@@ -124,15 +144,15 @@ template <>
 inline float column_lane<bf16>(const V16* sums, int i) { return sums[i % 8 / 4][i / 8 * 4 + i % 4]; }
 #endif
 
-// W as [k][n]: column blocks whose sums stay in L1, kDepth rows of W per pass over them. The fewer rows of x, the wider a block, up to the whole row of W: then the
-// weights are one stream. More rows of x are bound by reading and writing sums, so they take more rows of W per pass.
+// W as [k][n]: column blocks whose sums stay in L1, kDepth rows of W per pass over them. Many rows of x are bound by reading and writing sums, so they take more rows of W
+// per pass.
 template <class T, int kRows>
 void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
   using C = Chunk<T>;
   using Step = ColumnStep<T>;
-  constexpr int kBlock = kRows == 1 ? 4096 : kRows == 2 ? 2048 : kRows <= 4 ? 1024 : 512;
+  constexpr int kBlock = 512;
   constexpr int kChunks = kBlock / C::kElements;
-  constexpr int kDepth = kRows >= 3 ? 8 : 4;
+  constexpr int kDepth = kRows <= 4 ? 4 : 8;
   alignas(64) V16 sums[kRows][kChunks * C::kParts];
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
   for (std::int64_t first = begin; first < end; first += kBlock) {
@@ -140,10 +160,10 @@ void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int6
     const int whole = static_cast<int>(columns / C::kElements);
     const std::int64_t tail = columns % C::kElements;
     for (int r = 0; r < kRows; ++r) {
-      for (V16& sum : sums[r]) sum = V16{};
+      for (int i = 0; i < (whole + (tail > 0)) * C::kParts; ++i) sums[r][i] = V16{};
     }
     const T* const w = static_cast<const T*>(call.w) + first;
-    const std::int64_t ahead_rows = kDepth + kAhead / (columns * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t ahead_rows = kDepth + kAhead / (kBlock * static_cast<std::int64_t>(sizeof(T)));
     std::int64_t k = 0;
     for (; k + kDepth <= call.k; k += kDepth) {
       typename Step::Pair scale[kRows][kDepth / 2];

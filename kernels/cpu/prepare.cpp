@@ -20,8 +20,14 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 
+// bf16 pairs are multiplied as they are (gemv.cpp), which leaves room for many rows beside the stream of weights.
+bool multiplies_pairs() { return isa() == Isa::kAvx512 && bf16_products(Isa::kAvx512); }
+
 // From this many rows on a matrix product is faster than the streaming one (gemv.hpp; tests/bench/bench_decode.cpp).
-std::int64_t gemv_limit(const fathom::Gemm& op) { return op.transposed && op.act == DType::kBF16 ? 6 : 8; }
+std::int64_t gemv_limit(const fathom::Gemm& op) { return op.transposed && op.act == DType::kBF16 && !multiplies_pairs() ? 6 : 8; }
+
+// With one output per row the weights are read faster; where bf16 must be widened first, only a few rows of x leave time for it.
+bool worth_turning(const fathom::Gemm& op) { return op.act == DType::kF32 || multiplies_pairs() || op.rows.expected() <= 4; }
 
 // Forward products of fixed weights run on packed ones, or, with few rows, stream plain ones. Plain they also stay where several ops
 // use them: a training step changes them every time, a tied head shares the token table with the embedding gather.
@@ -50,6 +56,11 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight
       // In a routed block by the rows expected: its weights have one layout for all row counts.
       if (op.rows.expected() <= static_cast<double>(gemv_limit(op))) {
         binding.gemv_rows = gemv_limit(op);
+        if (packable && !op.transposed && worth_turning(op)) {
+          binding.layout = WeightLayout::kTurned;
+          binding.turned_bytes = op.in * op.out * dtype_bytes(op.weight);
+          options.transpose_w = true;
+        }
         if (op.rows.count <= binding.gemv_rows) return binding;
         options.packed = false;
       }
@@ -69,7 +80,7 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight
       binding.cache.emplace(std::max<std::int64_t>(1, op.rows.count), shape.n, shape.k, options);
     else
       binding.plan.emplace(shape, options);
-    binding.layout = options.packed ? WeightLayout::kPacked : WeightLayout::kPlain;
+    if (binding.layout != WeightLayout::kTurned) binding.layout = options.packed ? WeightLayout::kPacked : WeightLayout::kPlain;
   };
   make_plan();
   if (binding.packed_bytes() > weight_room) {  // blocks of a small or odd shape are padded past the tensor's place in the arena

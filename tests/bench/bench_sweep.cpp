@@ -98,6 +98,9 @@ int main(int count, char** words) {
     widths = sweep(routed ? "MoD, train: widths x MLPs" : "dense, train: widths x MLPs", routed, {"train"}, "2048", "1");
     widths.model.set = {"layers=24", "width=28:2800:28", "mlp=64:16384:64"};
     sweeps.push_back(widths);
+    widths = sweep(routed ? "MoD, decode: widths x MLPs" : "dense, decode: widths x MLPs", routed, {"decode"}, "2048", "1");
+    widths.model.set = {"layers=24", "width=28:2800:28", "mlp=64:16384:64"};
+    sweeps.push_back(widths);
     sweeps.push_back(sweep(routed ? "MoD, decode: contexts" : "dense, decode: contexts", routed, {"decode"}, "1:30000", "4"));
   }
   Sweep thresholds = sweep("MoD, prefill by threshold: lengths x batches", true, {}, "8:1600:8", "1:200");

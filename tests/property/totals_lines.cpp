@@ -41,7 +41,7 @@ void same(const ListTotals& a, const ListTotals& b, bool expectations) {
 }  // namespace
 
 TEST_CASE("networks along one size are those that counting gives", "[totals_lines]") {
-  int followed = 0;
+  int followed = 0, random = 0;
   std::uint64_t id = 0;
   NetworkLine line;
   for (std::uint64_t seed = 0; seed < seeds(200); ++seed) {
@@ -56,8 +56,10 @@ TEST_CASE("networks along one size are those that counting gives", "[totals_line
           const std::optional<Network> network = varied(base, key, from + at * step);
           if (!network) continue;
           std::optional<ListTotals> counted;
+          std::vector<BlockExpectation> blocks;
           try {
-            counted = count_totals(*network, scenario, expectations);
+            blocks.clear();
+            counted = expectations ? count_totals(*network, scenario, blocks) : count_totals(*network, scenario);
           } catch (const Error& error) {
             REQUIRE(error.kind() == ErrorKind::kInput);
             continue;
@@ -66,14 +68,16 @@ TEST_CASE("networks along one size are those that counting gives", "[totals_line
           if (const ListTotals* known = line.totals(id, at, scenario, expectations)) {
             same(*known, *counted, expectations);
             ++followed;
+            random += expectations && !counted->affine_in_batch;
           } else {
-            line.counted(id, at, scenario, expectations, *counted);
+            line.counted(id, at, scenario, expectations, *counted, blocks);
           }
         }
       }
     }
   }
   CHECK(followed > static_cast<int>(seeds(1500)));
+  CHECK(random > static_cast<int>(seeds(100)));
 }
 
 TEST_CASE("a line that bends is counted to its end", "[totals_lines]") {
@@ -86,10 +90,10 @@ TEST_CASE("a line that bends is counted to its end", "[totals_lines]") {
     const std::optional<Network> network = varied(base, "layers", 3 + at);
     REQUIRE(network);
     CHECK(line.totals(1, at, s, false) == nullptr);
-    line.counted(1, at, s, false, count_totals(*network, s));
+    line.counted(1, at, s, false, count_totals(*network, s), {});
   }
   // Another line, another step, another scenario: nothing is carried over.
-  for (std::int64_t at = 0; at < 5; ++at) line.counted(2, at, s, false, count_totals(*varied(base, "vocab", 100 + at), s));
+  for (std::int64_t at = 0; at < 5; ++at) line.counted(2, at, s, false, count_totals(*varied(base, "vocab", 100 + at), s), {});
   CHECK(line.totals(2, 5, s, false) != nullptr);
   CHECK(line.totals(3, 5, s, false) == nullptr);
   CHECK(line.totals(2, 5, s, true) == nullptr);
