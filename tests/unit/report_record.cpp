@@ -166,3 +166,18 @@ TEST_CASE("Markdown leaves out what does not fit a page, most dispensable first"
   CHECK(render_markdown(table).find("| c3 | c4 | c5 | c6 | c7 | c8 |") != std::string::npos);
   CHECK(render_markdown(table).find("Not shown") == std::string::npos);
 }
+
+TEST_CASE("a realised fraction that is lost in noise is not put into words", "[reports]") {
+  Record record = measured_record();
+  Figures& totals = record.results[0].totals;
+  totals.set("flops_ratio", Cell::number(0.6));
+  totals.set("measured_ratio", Cell::number(0.64));
+  totals.set("realised", Cell::number(0.9));  // (1 - .64) / (1 - .6)
+  const auto says = [&](double noise, const char* words) {
+    totals.set("ratio_noise", Cell::number(noise));
+    return render_markdown(view_record(record, {})).find(words) != std::string::npos;
+  };
+  CHECK(says(0.025, "Of the FLOPs saved, 90.0 % (± 4.0 points) became time saved."));  // .64 x .025 / .4 = .04
+  CHECK(says(0.4, "The noise of that ratio is too large to say how much"));            // .64 x .4 / .4 = .64
+  CHECK_FALSE(says(0.4, "90.0 % (±"));
+}
