@@ -47,7 +47,7 @@ std::vector<std::string> without(std::vector<std::string> keys, const std::vecto
 }
 
 // What a page shows of a configuration: the answer in the first table, how well it is known in the second.
-const std::vector<std::string> kPageKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "verdict", "devices", "device_bytes", "communication_s", "bubble_s",
+const std::vector<std::string> kPageKeys = {"predicted_s", "measured_s", "spread", "error", "verdict", "predicted_lo_s", "predicted_hi_s", "devices", "device_bytes", "communication_s", "bubble_s",
                                             "concurrency", "served_tokens_per_s", "served_s", "served_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "tokens_per_s"};
 const std::vector<std::string> kMemoryKeys = {"params_total", "params_active", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "kv_bytes", "kv_bytes_per_token", "peak_bytes"};
 // What it shows of an op: about as much as fits the width of a page, the answers first, for the rest lies beyond a phone's edge.

@@ -17,6 +17,8 @@ namespace {
 // What a summary says of the run; noise, ceilings and reference times of the machine are for those who look closer (--ops, -v, pages).
 const std::vector<std::string_view> kBriefly = {"predictor", "backend", "gpu", "threads", "stopped_by", "seconds_spent", "foreign_cpu"};
 
+constexpr double kMostUnsure = 0.5;  // a realised fraction that may be off by half says nothing
+
 void add_asked(Document& document, const Record& record) {
   std::vector<Figures> scenarios;
   for (const Result& result : record.results) {
@@ -55,9 +57,12 @@ void add_pair_paragraph(Document& document, const Result& result, std::string& l
   if (!std::isnan(measured)) text += fmt::format("; measured time ratio {}", significant(measured, 4));
   if (!std::isnan(measured) && noise >= 0.001) text += fmt::format(" ± {}", significant(measured * noise, 2));
   const Cell* realised = result.totals.find("realised");
-  if (realised && realised->is_number())
+  const double unsure = noise >= 0.001 && flops < 1 ? measured * noise / (1 - flops) : 0;  // of the realised fraction
+  if (realised && realised->is_number() && unsure > kMostUnsure)
+    text += ". The noise of that ratio is too large to say how much of the FLOPs saved became time saved";
+  else if (realised && realised->is_number())
     text += fmt::format(". Of the FLOPs saved, {}{} became time saved", percent(realised->value()),
-                        noise >= 0.001 && flops < 1 ? fmt::format(" (± {} points)", significant(100 * measured * noise / (1 - flops), 2)) : "");
+                        unsure > 0 ? fmt::format(" (± {} points)", significant(100 * unsure, 2)) : "");
   else if (realised && realised->missing())
     text += fmt::format(". Realised fraction: {}", realised->missing()->reason);
   if (text != last) document.paragraph(text + ".");  // a list of batch sizes may say the same over and over

@@ -7,6 +7,8 @@
 
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
+#include "models/builder.hpp"
+#include "models/registry.hpp"
 #include "tools/check.hpp"
 #include "tools/cli.hpp"
 #include "tools/interrupt.hpp"
@@ -91,6 +93,14 @@ int run_check(const CheckArgs& flags) {
   if (!(flags.tolerance >= 0)) throw_input("a tolerance factor is not negative", {"", 0, "--tolerance"});
   options.tolerance = flags.tolerance;
   options.threads = flags.threads;
+  if (flags.threads > 0) {  // a number that cannot be run is refused, and not a failure of every kernel
+    Scenario tiny;
+    tiny.phase = Phase::kPrefill;
+    tiny.length = 8;
+    BindOptions bind;
+    bind.threads = flags.threads;
+    target.memory(build(builtin_network("mod-tiny"), tiny), bind);
+  }
   Progress progress(flags.output.quiet);
   const auto start = std::chrono::steady_clock::now();
   catch_interrupts();

@@ -133,7 +133,7 @@ class Docs(CliTest):
             for name in sorted(names):
                 if name.startswith("reports/out/") or re.search(r"NAME|FILE|KEY", name) or name in EXAMPLES:
                     continue
-                places = [page.parent / name, ARGUMENTS.source / name, *(page.parent / sub / name for sub in ("import", "cli", "count"))]
+                places = [page.parent / name, ARGUMENTS.source / name, *(page.parent / sub / name for sub in ("import", "cli", "count")), ARGUMENTS.source / "reports/samples" / name]
                 self.assertTrue(any(place.exists() or list(place.parent.glob(place.name + ".*")) for place in places), f"{page.relative_to(ARGUMENTS.source)} names {name}")
 
     def test_first_column_of_file_tables(self):

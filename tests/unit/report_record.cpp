@@ -82,7 +82,7 @@ TEST_CASE("a page shows the answers first and names what it leaves out", "[repor
   ViewOptions options;
   options.page = true;
   const Document page = view_record(measured_record(), options);
-  CHECK(keys_of(table_of(page, "results")) == std::vector<std::string>{"model", "predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "tokens_per_s"});
+  CHECK(keys_of(table_of(page, "results")) == std::vector<std::string>{"model", "predicted_s", "measured_s", "spread", "error", "predicted_lo_s", "predicted_hi_s", "tokens_per_s"});
   CHECK(keys_of(table_of(page, "times")) == std::vector<std::string>{"model", "normalised_s", "noise", "p95_s"});
   CHECK(keys_of(table_of(page, "counts")) == std::vector<std::string>{"model", "flops_matmul", "bytes_read", "bytes_written"});
   CHECK(keys_of(table_of(page, "memory")) == std::vector<std::string>{"model", "params_total", "peak_bytes"});
@@ -165,4 +165,19 @@ TEST_CASE("Markdown leaves out what does not fit a page, most dispensable first"
   table.wide = true;
   CHECK(render_markdown(table).find("| c3 | c4 | c5 | c6 | c7 | c8 |") != std::string::npos);
   CHECK(render_markdown(table).find("Not shown") == std::string::npos);
+}
+
+TEST_CASE("a realised fraction that is lost in noise is not put into words", "[reports]") {
+  Record record = measured_record();
+  Figures& totals = record.results[0].totals;
+  totals.set("flops_ratio", Cell::number(0.6));
+  totals.set("measured_ratio", Cell::number(0.64));
+  totals.set("realised", Cell::number(0.9));  // (1 - .64) / (1 - .6)
+  const auto says = [&](double noise, const char* words) {
+    totals.set("ratio_noise", Cell::number(noise));
+    return render_markdown(view_record(record, {})).find(words) != std::string::npos;
+  };
+  CHECK(says(0.025, "Of the FLOPs saved, 90.0 % (± 4.0 points) became time saved."));  // .64 x .025 / .4 = .04
+  CHECK(says(0.4, "The noise of that ratio is too large to say how much"));            // .64 x .4 / .4 = .64
+  CHECK_FALSE(says(0.4, "90.0 % (±"));
 }
