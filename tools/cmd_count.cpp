@@ -39,6 +39,8 @@ int run_count(const CountArgs& flags) {
     const Configuration& c = configurations[i];
     if (!workloads[i]) {
       record.results.push_back(count_generation(c));
+      if (!flags.run.run_tokens.empty() || !flags.run.step_time.empty())
+        record.results.back().notes.push_back({Note::Severity::kNote, "--run-tokens and --step-time are about one step; a generation has many"});
       continue;
     }
     Result result = counted_result(c.label, c.network, c.scenario, *workloads[i]);

@@ -96,6 +96,7 @@ class CountedFlags(CliTest):
         self.assertEqual(run["totals"]["run_flops"], 2 * run["totals"]["flops_matmul"])
         self.assertIn("only 400 of its 600 tokens", str(run["notes"]))
         self.assertIn("changes nothing here", str(self.json("count", "gpt2-124m", "--run-tokens", "5", "-o", "json")["notes"]))
+        self.assertIn("about one step", str(self.json("count", "gpt2-124m", "--phase", "generate", "--prompt", "4", "--tokens", "2", "--run-tokens", "5", "-o", "json")["notes"]))
         for text in ("0", "-3", "1.5", "nan", "1e", "1e99", "1x", ".", "1e-3", "99999999999999999999999999999999999999"):
             self.refuses(3, "--run-tokens", "count", "gpt2-124m", "--phase", "train", "--run-tokens=" + text)
 
