@@ -80,7 +80,19 @@ if [ -z "$fathom" ]; then
   say "no fathom program that runs here: run 'tools/gpu_report.sh --prepare' on a build machine and take build-gpu/ along, or set FATHOM"
   exit 4
 fi
-if [ $dry = no ] && [ ! -e "$(dirname "$fathom")/libfathom_cuda.so" ] && [ -z "${FATHOM_CUDA_MODULE:-}" ]; then
+# The toolkit's libraries may lie elsewhere than where the module was linked.
+for folder in "${CUDA_HOME:-}/lib64" /usr/local/cuda/lib64 /usr/local/cuda-13*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /opt/cuda/lib64; do
+  if compgen -G "$folder/libcublasLt.so.13*" >/dev/null; then
+    export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
+    break
+  fi
+done
+# Why the module that was taken along is of no use here; empty where it is, or where something else than the module is missing.
+module_trouble() { "$fathom" list backends --width 400 2>&1 | grep -o -E 'the CUDA module (was not found|cannot be loaded).*|belongs to another build of fathom.*|is no CUDA module.*' | head -n 1 || true; }
+trouble=
+if [ $dry = no ] && [ -z "${FATHOM_CUDA_MODULE:-}" ]; then trouble=$(module_trouble); fi
+if [ -n "$trouble" ]; then
+  say "module: $trouble"
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ' || true)
   # shellcheck disable=SC2016
   stage 100 build bash -c 'cmake -S "$1" -B "$2" -DFATHOM_MODULE_ONLY=ON -DFATHOM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$3-real" -DCMAKE_BUILD_TYPE=Release && cmake --build "$2" -j 16' \

@@ -7,6 +7,7 @@ import pathlib
 import pty
 import signal
 import subprocess
+import time
 
 from _cli import ARGUMENTS, CliTest, main, parse_json
 from _record import record_errors
@@ -166,6 +167,19 @@ class Streams(CliTest):
     def test_interrupt_keeps_the_measured(self):
         self.interrupted(3, "run", "mod-tiny", "--backend", "reference", "--time", "60", "--save", str(self.folder / "r.json"))
         self.assertEqual(record_errors(ARGUMENTS.source, parse_json((self.folder / "r.json").read_text())), [])
+
+    def test_a_time_limit_that_is_told_twice_keeps_the_measured(self):
+        # timeout(1) sends SIGTERM to the process and then to its group.
+        saved = self.folder / "r.json"
+        program = subprocess.Popen([ARGUMENTS.fathom, "run", "mod-tiny", "--backend", "reference", "--time", "60", "--save", str(saved)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, env={**os.environ, "XDG_CONFIG_HOME": str(self.folder)})
+        time.sleep(2)
+        for _ in range(3):
+            program.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        errors = program.communicate(timeout=60)[1]
+        self.assertEqual(program.returncode, 130, errors)
+        self.assertEqual(record_errors(ARGUMENTS.source, parse_json(saved.read_text())), [])
 
     def test_interrupt_before_the_last_model(self):
         self.interrupted(3, "run", "mod-tiny", "demo-8x12", "--backend", "reference", "--time", "600", "--save", str(self.folder / "r.json"))

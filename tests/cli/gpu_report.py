@@ -1,6 +1,7 @@
 """tools/gpu_report.sh, the one prepared run on a GPU machine: its time limits, and a whole dry run on the fake backend."""
 
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -41,6 +42,23 @@ class GpuReport(CliTest):
             self.assertEqual(record_errors(ARGUMENTS.source, record), [])
         for record in pairs:   # every routed model was measured with its dense twin
             self.assertTrue(any("measured_ratio" in result["totals"] for result in record["results"]))
+
+    def test_without_a_device_every_stage_says_so_and_the_next_runs(self):
+        module = pathlib.Path(ARGUMENTS.binary) / "libfathom_cuda.so"
+        environment = {"PATH": "/usr/bin:/bin", "FATHOM": str(ARGUMENTS.fathom), "FATHOM_CUDA_MODULE": str(module), "HOME": str(self.folder)}
+        listed = subprocess.run([ARGUMENTS.fathom, "list", "backends", "-o", "csv"], env=environment, capture_output=True, text=True, timeout=60)
+        reason = re.search(r"^cuda,.*unavailable: ([^(,\n\"]*)", listed.stdout, re.MULTILINE)
+        if not reason:
+            self.skipTest("this machine has a GPU")
+        out = self.folder / "out"
+        done = subprocess.run(["bash", str(self.script()), str(out)], env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        log = (out / "run.log").read_text()
+        ended = dict(re.findall(r"^stage (\w+): rc (\d+)", log, re.MULTILINE))
+        self.assertEqual(ended.pop("machine"), "0", log)
+        self.assertEqual(ended, dict.fromkeys(["check", "calibrate", "timing", "counters", "pair_220m", "pair_gpt2", "pair_8b", "decode"], "4"), log)
+        self.assertEqual(log.count("the cuda backend is not available: " + reason[1].strip()), len(ended), log)
+        self.assertEqual({path.name for path in out.iterdir()}, FILES)
 
     def test_without_a_program_it_says_what_to_do(self):
         shutil.copytree(self.script().parent, self.folder / "tools")
