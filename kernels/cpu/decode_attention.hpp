@@ -3,9 +3,10 @@
 //   s_a = scale * <q, k_a> over the visible keys a < count,  out = sum_a softmax(s)_a v_a
 //
 // Cache layout: K and V apart, each [slot][kv head][capacity][head_dim]: the keys of one (sequence, kv head) are one
-// contiguous stream, read once for all query heads of the group. The work is bound by that stream, so it is prefetched in
-// software. Long contexts are split into pieces of kDecodeSplit keys that threads take one by one and that are merged in
-// order; the split does not depend on the number of threads, so neither do results.
+// contiguous stream, read once for all query heads of the group. The work is bound by that stream up to about four query heads per kv head (of 128 features, on a core of
+// family 26; more are bound by their products), so software asks for its lines in the order of memory and in step with the arithmetic. Long contexts are split into pieces of
+// kDecodeSplit keys, of which every thread takes a contiguous share and which are merged in order; the split does not depend on the number of threads, so neither do
+// results.
 //
 // A routed block keeps only the tokens that took it: counts are ragged per slot, a window acts on original positions, and only the
 // rows of the sequences that take the block are passed (rows -> slots).

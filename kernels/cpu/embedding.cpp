@@ -56,20 +56,10 @@ std::int64_t embedding_workspace_bytes(std::int64_t tokens) { return 2 * tokens 
 void embedding_backward(const Embedding& shape, const void* dy, const std::int32_t* ids, void* gradient, void* workspace, int threads) {
   check_ids(shape, ids);
   const std::uint64_t* const order = order_by_id(ids, shape.tokens, static_cast<std::uint64_t*>(workspace));
-  const auto id_at = [&](std::int64_t i) { return static_cast<std::int64_t>(order[i] >> 32); };
   const auto kernel = vector_kernels().sum_rows[storage(shape.type)];
-  const std::int64_t row_bytes = shape.width * dtype_bytes(shape.type);
   // A range owns the groups that begin in it, so every id is summed by one thread.
-  over_ranges(shape.tokens, threads, row_bytes * 3, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t i = begin;
-    while (i > 0 && i < end && id_at(i) == id_at(i - 1)) ++i;
-    while (i < end) {
-      std::int64_t last = i + 1;
-      while (last < shape.tokens && id_at(last) == id_at(i)) ++last;
-      kernel(dy, order + i, last - i, last < end, static_cast<char*>(gradient) + id_at(i) * row_bytes, shape.width);
-      i = last;
-    }
-  });
+  over_ranges(shape.tokens, threads, shape.width * dtype_bytes(shape.type) * 3, 1,
+              [&](std::int64_t begin, std::int64_t end) { kernel(dy, order, shape.tokens, gradient, shape.width, begin, end); });
 }
 
 }  // namespace fathom::cpu

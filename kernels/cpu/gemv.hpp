@@ -2,11 +2,10 @@
 //
 //   y[m, n] (+)= x[m, k] W + bias[n]        f32 accumulation, m = 1..8 rows share one pass over W
 //
-// W is stored [n][k] (one output per row: a contiguous stream and one accumulator) or [k][n] (as training keeps it; partial sums
-// of a column block stay in L1). Both stream at the same rate for m = 1; for m >= 2 [k][n] costs less arithmetic per weight, so it
-// is the layout to keep where rows are batched. Bandwidth here is latency times outstanding misses, so both prefetch in software
-// about 6 KiB ahead; without it half of the rate is lost. From which m on a matrix product of gemm.hpp is better is measured by
-// tests/bench/bench_decode.cpp (bf16: about 6 for [n][k], above 8 for [k][n]; f32: above 8).
+// W is stored [n][k] (one output per row: a stream of its own) or [k][n] (as training keeps it; partial sums of a column block stay in L1). [n][k] is the layout to keep where
+// weights do not change: one or two rows of x read it as fast as memory gives it, since the hardware's own prefetching, which reaches further than ours, follows a few long
+// streams; [k][n] reaches 60 to 90 % of that. With more rows of x the products show: tests/bench/bench_decode.cpp has the rates (reports/samples/kernel_rates.md), and from
+// 8 rows on (bf16 without vdpbf16ps: 6) a matrix product of gemm.hpp is as fast.
 #pragma once
 
 #include <cstdint>

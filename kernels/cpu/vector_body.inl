@@ -1,5 +1,5 @@
 // The whole set of vector kernels for the instruction set of the including file, and its table.
-#include "kernels/cpu/simd.hpp"
+#include "kernels/cpu/simd_groups.hpp"
 #include "kernels/cpu/vector_kernels.hpp"
 
 namespace fathom::cpu {

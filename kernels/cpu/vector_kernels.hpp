@@ -122,8 +122,9 @@ struct VectorKernels {
   void (*scatter_grad[2])(const ScatterGradArgs&, std::int64_t begin, std::int64_t end);
   void (*embedding[2])(const void* table, const std::int32_t* ids, const void* position_table, const std::int32_t* positions, void* y,
                        std::int64_t width, std::int64_t begin, std::int64_t end);
-  // out[j] += sum over i < count of dy[order[i]][j], count > 0; more: order[count] exists and comes next.
-  void (*sum_rows[2])(const void* dy, const std::uint64_t* order, std::int64_t count, bool more, void* out, std::int64_t width);
+  // gradient[id][j] += sum of dy[row][j] over the entries (id << 32 | row) of the ascending order, for the ids that begin in [begin, end).
+  void (*sum_rows[2])(const void* dy, const std::uint64_t* order, std::int64_t count, void* gradient, std::int64_t width, std::int64_t begin,
+                      std::int64_t end);
   void (*combine[2])(const void* rows, const std::int32_t* slots, const float* weights, std::int64_t top_k, void* y, bool accumulate,
                      std::int64_t width, std::int64_t begin, std::int64_t end);
   void (*combine_grad[2])(const void* dy, const void* rows, const std::int32_t* slots, const float* weights, std::int64_t top_k,

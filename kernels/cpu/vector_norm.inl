@@ -1,141 +1,122 @@
 // RMSNorm and LayerNorm, forward and backward, and RoPE. Included by the twins only.
-//
-// A few rows go through together: their reductions overlap, the gain is loaded once for all of them, and parameter gradients are read and written once.
-// A row is read twice or three times while it sits in L1, so the memory traffic is one read and one write. The second pass asks for the rows of the next
-// group and the first for the lines to be written: out-of-order execution does not reach that far, and without it reads wait while a row is written. What a row gets depends on the width alone.
+// kAll: every optional operand is given, as in a network's norms, and the loops ask no more whether. What a row gets depends on the width alone.
 
-// kAll: every optional operand is given, as in a network's norms, and the loops ask no more whether.
-
-// Rows of a group of the forward norms: as many as fit a quarter of a 48 KiB L1, 1 to 4.
-inline int rows_together(std::int64_t row_bytes) {
-  const std::int64_t fit = 12 * 1024 / row_bytes;
-  return fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
-}
-// Of the backward norms: with three arrays from L3 f32 rows run best one by one (2048 x 768 on a core of family 26: 218 us, 290 in twos), and without being asked for;
-// bf16 is bound by its arithmetic and gains from sharing the gain and the gradient (161 us in twos, 210 one by one).
-template <class T>
-constexpr int kGradRows = sizeof(T) == 2 ? 2 : 1;
-
-// Calls body.template run<R>(first) for groups of rows that cover [begin, end), R = `together` and then single rows.
-template <class Body>
-inline void in_groups(std::int64_t begin, std::int64_t end, int together, const Body& body) {
-  std::int64_t row = begin;
-  if (together == 4) {
-    for (; row + 4 <= end; row += 4) body.template run<4>(row);
-  } else if (together == 2) {
-    for (; row + 2 <= end; row += 2) body.template run<2>(row);
-  }
-  for (; row < end; ++row) body.template run<1>(row);
-}
+// A forward pass sums one row while it writes the row kLag before it, which still sits in L1: the memory traffic is one read and one write at an even rate (a row summed and then
+// written makes reads wait for writes and back: out-of-order execution does not reach that far), and a row's reduction has a row's time to finish.
+constexpr int kLag = 2;
 
 template <class T>
-struct NormForward {
-  const NormArgs& args;
-  std::int64_t end;
-
-  const T* input(std::int64_t row) const {
-    const std::int64_t at = row < end ? row : end - 1;  // beyond the range: something that may be prefetched
-    return static_cast<const T*>(args.x) + (args.indices ? args.indices[at] : at) * args.width;
-  }
-  T* output(std::int64_t row) const { return static_cast<T*>(args.y) + row * args.width; }
-};
+inline const T* norm_input(const NormArgs& a, std::int64_t row) { return static_cast<const T*>(a.x) + (a.indices ? a.indices[row] : row) * a.width; }
 
 template <class T, bool kAll>
-struct RmsNorm : NormForward<T> {
-  template <int R>
-  void run(std::int64_t row) const {
-    const NormArgs& a = this->args;
-    const T* gain = static_cast<const T*>(a.gain);
-    const T *x[R], *next[R];
-    T* y[R];
-    for (int r = 0; r < R; ++r) x[r] = this->input(row + r), next[r] = this->input(row + R + r), y[r] = this->output(row + r);
-    vn<2> squares[R];
-    for (int r = 0; r < R; ++r) squares[r] = vf{};
-    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
-      for (int r = 0; r < R; ++r) {
-        const auto v = load(x[r] + i, n);
-        prefetch_to_write(y[r] + i, n);
-        fma_to(squares[r], v, v);
-      }
-    });
-    vf scale[R];
-    for (int r = 0; r < R; ++r) {
-      const float inverse = 1.0f / __builtin_sqrtf(sum(squares[r]) / static_cast<float>(a.width) + a.epsilon);
-      if (a.inverse) a.inverse[row + r] = inverse;
-      scale[r] = splat(inverse);
+inline void rmsnorm_rows(const NormArgs& a, std::int64_t begin, std::int64_t end) {
+  const T* gain = static_cast<const T*>(a.gain);
+  vf scales[kLag] = {};
+  for (std::int64_t row = begin; row < end + kLag; ++row) {
+    const bool sums = row < end, writes = row - kLag >= begin;
+    const std::int64_t old_row = writes ? row - kLag : begin;
+    const T *x = norm_input<T>(a, sums ? row : begin), *old = norm_input<T>(a, old_row);
+    T* y = static_cast<T*>(a.y) + old_row * a.width;
+    const vf scale = scales[kLag - 1];
+    vn<2> squares = vf{};
+    const auto add = [&](std::int64_t i, auto n) {
+      const auto v = load(x + i, n);
+      fma_to(squares, v, v);
+    };
+    const auto write = [&](std::int64_t i, auto n) {
+      using V = decltype(load(x + i, n));
+      const V h = load(old + i, n) * V(scale);
+      store(y + i, kAll || gain ? h * load(gain + i, n) : h, n);
+    };
+    if (sums && writes) {
+      sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+        add(i, n);
+        write(i, n);
+      });
+    } else if (sums) {
+      sweep_groups<2>(a.width, add);
+    } else if (writes) {
+      sweep_groups<2>(a.width, write);
     }
-    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
-      using V = decltype(load(x[0] + i, n));
-      const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
-      for (int r = 0; r < R; ++r) {
-        prefetch(next[r] + i, n);
-        store(y[r] + i, load(x[r] + i, n) * V(scale[r]) * g, n);
-      }
-    });
+    for (int lag = kLag - 1; lag > 0; --lag) scales[lag] = scales[lag - 1];
+    if (!sums) continue;
+    const float inverse = 1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(a.width) + a.epsilon);
+    if (a.inverse) a.inverse[row] = inverse;
+    scales[0] = splat(inverse);
   }
-};
+}
 
 template <class T>
 void rmsnorm(const NormArgs& a, std::int64_t begin, std::int64_t end) {
-  const int together = rows_together(a.width * static_cast<std::int64_t>(sizeof(T)));
-  if (a.gain) return in_groups(begin, end, together, RmsNorm<T, true>{{a, end}});
-  in_groups(begin, end, together, RmsNorm<T, false>{{a, end}});
+  if (a.gain) return rmsnorm_rows<T, true>(a, begin, end);
+  rmsnorm_rows<T, false>(a, begin, end);
 }
 
 template <class T, bool kAll>
-struct LayerNorm : NormForward<T> {
-  template <int R>
-  void run(std::int64_t row) const {
-    const NormArgs& a = this->args;
-    const T *gain = static_cast<const T*>(a.gain), *bias = static_cast<const T*>(a.bias);
-    const float width = static_cast<float>(a.width);
-    const T *x[R], *next[R];
-    T* y[R];
-    for (int r = 0; r < R; ++r) x[r] = this->input(row + r), next[r] = this->input(row + R + r), y[r] = this->output(row + r);
+inline void layernorm_rows(const NormArgs& a, std::int64_t begin, std::int64_t end) {
+  const T *gain = static_cast<const T*>(a.gain), *bias = static_cast<const T*>(a.bias);
+  const float width = static_cast<float>(a.width);
+  vf centers[kLag] = {}, scales[kLag] = {};
+  for (std::int64_t row = begin; row < end + kLag; ++row) {
+    const bool sums = row < end, writes = row - kLag >= begin;
+    const std::int64_t old_row = writes ? row - kLag : begin;
+    const T *x = norm_input<T>(a, sums ? row : begin), *old = norm_input<T>(a, old_row);
+    T* y = static_cast<T*>(a.y) + old_row * a.width;
+    const vf center = centers[kLag - 1], scale = scales[kLag - 1];
     // Mean and variance in one pass around a shift near the mean, that of the first lanes: mean = s + E[d], variance = E[d^2] - E[d]^2 with d = x - s. The shift is
     // off by at most sqrt(width / lanes) standard deviations, so a variance loses at most a factor width / lanes of its 24 bits, and about one on ordinary rows.
-    vf shift[R];
-    vn<2> totals[R], squares[R];
-    for (int r = 0; r < R; ++r) {
-      shift[r] = splat(a.width < kLanes ? static_cast<float>(x[r][0]) : sum(load(x[r], Full{})) / static_cast<float>(kLanes));
-      totals[r] = squares[r] = vf{};
-    }
-    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
-      using V = decltype(load(x[0] + i, n));
-      for (int r = 0; r < R; ++r) {
-        const V d = keep(load(x[r] + i, n) - V(shift[r]), n, vf{});  // lanes past the end of the row count as 0
-        prefetch_to_write(y[r] + i, n);
-        add_to(totals[r], d);
-        fma_to(squares[r], d, d);
-      }
-    });
-    vf center[R], scale[R];
-    for (int r = 0; r < R; ++r) {
-      const float offset = sum(totals[r]) / width, mean = shift[r][0] + offset;
-      const float variance = sum(squares[r]) / width - offset * offset;
-      const float inverse = 1.0f / __builtin_sqrtf((variance < 0 ? 0.0f : variance) + a.epsilon);  // a NaN stays one
-      if (a.mean) a.mean[row + r] = mean;
-      if (a.inverse) a.inverse[row + r] = inverse;
-      center[r] = splat(mean);
-      scale[r] = splat(inverse);
-    }
-    sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
-      using V = decltype(load(x[0] + i, n));
+    const vf shift = splat(a.width < kLanes ? static_cast<float>(x[0]) : sum(load(x, Full{})) / static_cast<float>(kLanes));
+    vn<2> totals = vf{}, squares = vf{};
+    const auto add = [&](std::int64_t i, auto n) {
+      using V = decltype(load(x + i, n));
+      const V d = keep(load(x + i, n) - V(shift), n, vf{});  // lanes past the end of the row count as 0
+      add_to(totals, d);
+      fma_to(squares, d, d);
+    };
+    const auto write = [&](std::int64_t i, auto n) {
+      using V = decltype(load(x + i, n));
       const V g = kAll || gain ? load(gain + i, n) : V(splat(1.0f));
       const V b = kAll || bias ? load(bias + i, n) : V(vf{});
-      for (int r = 0; r < R; ++r) {
-        prefetch(next[r] + i, n);
-        store(y[r] + i, fma((load(x[r] + i, n) - V(center[r])) * V(scale[r]), g, b), n);
-      }
-    });
+      store(y + i, fma((load(old + i, n) - V(center)) * V(scale), g, b), n);
+    };
+    if (sums && writes) {
+      sweep_groups<2>(a.width, [&](std::int64_t i, auto n) {
+        add(i, n);
+        write(i, n);
+      });
+    } else if (sums) {
+      sweep_groups<2>(a.width, add);
+    } else if (writes) {
+      sweep_groups<2>(a.width, write);
+    }
+    for (int lag = kLag - 1; lag > 0; --lag) centers[lag] = centers[lag - 1], scales[lag] = scales[lag - 1];
+    if (!sums) continue;
+    const float offset = sum(totals) / width, mean = shift[0] + offset;
+    const float variance = sum(squares) / width - offset * offset;
+    const float inverse = 1.0f / __builtin_sqrtf((variance < 0 ? 0.0f : variance) + a.epsilon);  // a NaN stays one
+    if (a.mean) a.mean[row] = mean;
+    if (a.inverse) a.inverse[row] = inverse;
+    centers[0] = splat(mean);
+    scales[0] = splat(inverse);
   }
-};
+}
 
 template <class T>
 void layernorm(const NormArgs& a, std::int64_t begin, std::int64_t end) {
-  const int together = rows_together(a.width * static_cast<std::int64_t>(sizeof(T)));
-  if (a.gain && a.bias) return in_groups(begin, end, together, LayerNorm<T, true>{{a, end}});
-  in_groups(begin, end, together, LayerNorm<T, false>{{a, end}});
+  if (a.gain && a.bias) return layernorm_rows<T, true>(a, begin, end);
+  layernorm_rows<T, false>(a, begin, end);
+}
+
+// A backward pass reads a group of rows twice, from memory and then from L1. With three arrays from L3 f32 rows run best one by one (2048 x 768 on a core of family 26: 218 us, 290
+// in twos); bf16 is bound by its arithmetic and gains from sharing the gain and the gradient (161 us in twos, 210 one by one), and from asking for the next rows meanwhile.
+template <class T>
+constexpr int kGradRows = sizeof(T) == 2 ? 2 : 1;
+
+template <class T, class Body>
+inline void in_groups(std::int64_t begin, std::int64_t end, const Body& body) {
+  std::int64_t row = begin;
+  for (; row + kGradRows<T> <= end; row += kGradRows<T>) body.template run<kGradRows<T>>(row);
+  for (; row < end; ++row) body.template run<1>(row);
 }
 
 template <class T>
@@ -197,8 +178,8 @@ struct RmsNormGrad : NormBackward<T> {
 
 template <class T>
 void rmsnorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
-  if (a.gain && a.dgain) return in_groups(begin, end, kGradRows<T>, RmsNormGrad<T, true>{{a, end}});
-  in_groups(begin, end, kGradRows<T>, RmsNormGrad<T, false>{{a, end}});
+  if (a.gain && a.dgain) return in_groups<T>(begin, end, RmsNormGrad<T, true>{{a, end}});
+  in_groups<T>(begin, end, RmsNormGrad<T, false>{{a, end}});
 }
 
 // With h = (x - mean) * inverse and u = dy * gain: dx = inverse * (u - mean(u) - h * mean(u * h)).
@@ -260,8 +241,8 @@ struct LayerNormGrad : NormBackward<T> {
 
 template <class T>
 void layernorm_grad(const NormGradArgs& a, std::int64_t begin, std::int64_t end) {
-  if (a.gain && a.dgain && a.dbias) return in_groups(begin, end, kGradRows<T>, LayerNormGrad<T, true>{{a, end}});
-  in_groups(begin, end, kGradRows<T>, LayerNormGrad<T, false>{{a, end}});
+  if (a.gain && a.dgain && a.dbias) return in_groups<T>(begin, end, LayerNormGrad<T, true>{{a, end}});
+  in_groups<T>(begin, end, LayerNormGrad<T, false>{{a, end}});
 }
 
 // Half-split pairing: (a, b) = (x[i], x[i + rotary/2]) becomes (a cos - b sin, b cos + a sin); the inverse flips sin.

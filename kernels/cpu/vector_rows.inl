@@ -85,18 +85,27 @@ void embedding(const void* table, const std::int32_t* ids, const void* position_
   }
 }
 
-// The low half of an order entry is the row; rows arrive ascending, and the f32 sum is rounded once. The row after them is asked for.
+// An order entry is an id and, in its low half, a row; entries ascend. A range sums the groups of one id that begin in it: rows ascending, the f32 sum rounded once. The next
+// group's first row is asked for.
 template <class T>
-void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, bool more, void* out, std::int64_t width) {
-  const auto row = [&](std::int64_t j) { return static_cast<const T*>(dy) + static_cast<std::int64_t>(order[j] & 0xffffffffu) * width; };
-  const T *first = row(0), *next = row(more ? count : 0);
-  T* y = static_cast<T*>(out);
-  sweep_fours(width, [&](std::int64_t i, auto n) {
-    prefetch(next + i, n);
-    auto acc = load(first + i, n);
-    for (std::int64_t j = 1; j < count; ++j) acc = acc + load(row(j) + i, n);
-    store(y + i, acc + load(y + i, n), n);
-  });
+void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, void* gradient, std::int64_t width, std::int64_t begin, std::int64_t end) {
+  const auto id = [&](std::int64_t i) { return order[i] >> 32; };
+  const auto row = [&](std::int64_t i) { return static_cast<const T*>(dy) + static_cast<std::int64_t>(order[i] & 0xffffffffu) * width; };
+  std::int64_t at = begin;
+  while (at > 0 && at < end && id(at) == id(at - 1)) ++at;
+  while (at < end) {
+    std::int64_t last = at + 1;
+    while (last < count && id(last) == id(at)) ++last;
+    const T *first = row(at), *next = row(last < count ? last : at);
+    T* y = static_cast<T*>(gradient) + static_cast<std::int64_t>(id(at)) * width;
+    sweep_fours(width, [&](std::int64_t i, auto n) {
+      prefetch(next + i, n);
+      auto acc = load(first + i, n);
+      for (std::int64_t j = at + 1; j < last; ++j) acc = acc + load(row(j) + i, n);
+      store(y + i, acc + load(y + i, n), n);
+    });
+    at = last;
+  }
 }
 
 template <class T>
