@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kPrefillLengths[] = {24, 96, 224, 544, 1120, 1888, 3000};
 constexpr std::int64_t kTrainLengths[] = {88, 360, 1200, 2300};
-// Decode reads its weights from memory in any model worth predicting; a network cut to its kinds may fit a cache. Kinds are repeated until the weights have this size.
+// Decode reads its weights from memory in any model worth predicting; a network cut to its kinds may fit a cache. Kinds are repeated as often as the
+// cut network, its head and token table included, goes into this size (rounded up): two to four times the last cache of most CPUs.
 constexpr double kDecodeWeightBytes = 100e6;
 constexpr std::int64_t kMostDecodeLayers = 32;
 constexpr std::int64_t kDecodeBatches[] = {1, 2, 5, 7, 12};

@@ -257,7 +257,7 @@ class GpuOpModel : public OpModel {
 
   static bool fits(const gpu::GemmShape& s) {
     constexpr double kMost = 4294967295.0;
-    return s.n <= kMost && s.k <= kMost && s.groups <= kMost;
+    return s.n <= kMost && s.k <= kMost && s.groups <= kMost && s.k == std::floor(s.k);  // an expert's share of the rows need not be whole
   }
   MetProduct& place_of(const gpu::GemmShape& s) const {
     return products_.at({bits_of(s.m), static_cast<std::uint64_t>(s.n) << 32 | static_cast<std::uint64_t>(s.k), static_cast<std::uint64_t>(s.groups)});
@@ -267,7 +267,7 @@ class GpuOpModel : public OpModel {
   gpu::GemmEstimate product(const gpu::GemmShape& s, gpu::Reuse reuse, KnownShape& known, Prediction& p) const {
     const auto correct = [&](const gpu::GemmCandidates& c) {
       const gpu::TableRow row = table_row(gemm_->op, {s.m, s.n, s.k, 0, 0});
-      const bool same = s.groups == 1 && static_cast<double>(row.key[0]) == s.m;  // else the row is another product
+      const bool same = s.groups == 1 && static_cast<double>(row.key[0]) == s.m && static_cast<double>(row.key[2]) == s.k;  // else the row is another product
       return asked(*gemm_, row, same ? &c : nullptr, p);
     };
     gpu::GemmCandidates c;

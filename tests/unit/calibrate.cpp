@@ -202,7 +202,7 @@ TEST_CASE("decode is calibrated on weights that no cache holds, and once more fr
       CHECK(c.network.layer_count() <= 2);
       ++shallow;
     } else {
-      CHECK((bytes >= 100e6 || c.network.layer_count() == 32));
+      CHECK(bytes >= 60e6);  // the smallest: 10.5 MB of which 4.2 are the head, 100 MB hold ten: 10 x 6.3 + 4.2
       ++deep;
     }
   }
