@@ -281,7 +281,10 @@ TEST_CASE("scores hundreds apart: whichever warp, tile or split holds the larges
   check_attention<bf16>(far, K::kDecode, false);
   check_attention<float>(far, K::kSimt, false);
   far.splits = 1;
-  check_attention<bf16>(far, K::kDecode, false);
+  for (const double spread : {30.0, 100.0}) {
+    far.spread = spread;
+    check_attention<bf16>(far, K::kDecode, false);
+  }
   Case rows{{counted(70)}, {}, 1, 1, 64, 64, kMasks[0], true};
   rows.spread = 30.0;
   check_attention<bf16>(rows, K::kTensor, false);
