@@ -33,6 +33,9 @@ ProbeResult probe_scalar(int samples = 50);
 // f32 FLOP/s of fused multiply-adds on registers only, on `threads` threads together; AVX-512 or AVX2 by isa().
 ProbeResult probe_f32_fma(int threads, int samples = 30);
 
+// bf16 FLOP/s of vdpbf16ps on registers only, where bf16 products are computed by it (bf16_products(), no AMX).
+ProbeResult probe_bf16_dot(int threads, int samples = 30);
+
 // AMX bf16 FLOP/s on registers only: six accumulator tiles (four do not hide the latency).
 ProbeResult probe_amx_registers(int threads, int samples = 30);
 
@@ -55,16 +58,16 @@ class StateProbe {
   Buffer tiles_;
 };
 
-// The ceiling of matrix products on `threads` threads together, one sample of about 0.1 ms per call: the AMX loop over tiles in L2 where
-// `amx` is asked for and there, else f32 FMAs in registers; 0 without AVX2.
+// The ceiling of matrix products on `threads` threads together, one sample of about 0.1 ms per call. For bf16: the AMX loop over tiles in L2, or
+// vdpbf16ps in registers, whichever computes products here; else f32 FMAs in registers; 0 without AVX2.
 class CeilingProbe {
  public:
-  CeilingProbe(int threads, bool amx);
+  CeilingProbe(int threads, bool bf16);
   double flops_per_second();
 
  private:
   int threads_;
-  bool amx_;
+  bool amx_, dot_;
   std::vector<Buffer> tiles_;
 };
 

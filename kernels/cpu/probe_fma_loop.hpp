@@ -3,15 +3,15 @@
 // Zeros times zeros: the rate does not depend on the values, and nothing can overflow or go denormal.
 #pragma once
 
-// `steps` times one fma into each of `accumulators`, from registers X and Y. REG: "ymm" or "zmm"; CLEAR: the exclusive or of that width; ALL: every
-// register used, lists as "0,1,2"; further arguments: clobbered registers beyond the first sixteen.
-#define FATHOM_FMA_LOOP(steps, REG, CLEAR, ALL, ACCUMULATORS, X, Y, ...)                                                                     \
+// `steps` times one OP ("vfmadd231ps", "vdpbf16ps") into each of `accumulators`, from registers X and Y. REG: "ymm" or "zmm"; CLEAR: the exclusive or
+// of that width; ALL: every register used, lists as "0,1,2"; further arguments: clobbered registers beyond the first sixteen.
+#define FATHOM_FMA_LOOP(steps, OP, REG, CLEAR, ALL, ACCUMULATORS, X, Y, ...)                                                                     \
   asm volatile(                                                                                                                              \
       ".irp r," ALL "\n" CLEAR " %%" REG "\\r, %%" REG "\\r, %%" REG "\\r\n"                                                                   \
       ".endr\n"                                                                                                                              \
       "1:\n"                                                                                                                                 \
       ".irp r," ACCUMULATORS "\n"                                                                                                            \
-      "vfmadd231ps %%" REG X ", %%" REG Y ", %%" REG "\\r\n"                                                                                 \
+      OP " %%" REG X ", %%" REG Y ", %%" REG "\\r\n"                                                                                 \
       ".endr\n"                                                                                                                              \
       "dec %0\n"                                                                                                                             \
       "jnz 1b\n"                                                                                                                             \

@@ -8,10 +8,13 @@ namespace fathom::cpu {
 
 inline constexpr std::int64_t kFmaStepFlopsAvx2 = 12 * 8 * 2;     // twelve accumulators of eight lanes
 inline constexpr std::int64_t kFmaStepFlopsAvx512 = 16 * 16 * 2;  // sixteen of sixteen
+inline constexpr std::int64_t kDotStepFlops = 2 * kFmaStepFlopsAvx512;  // two products of bf16 per lane
 inline constexpr std::int64_t kTileFlops = 2 * 16 * 16 * 32;      // one tdpbf16ps: 16 x 16 results, 32 terms each
 
 void fma_loop_avx2(std::int64_t steps);
 void fma_loop_avx512(std::int64_t steps);
+// The same with vdpbf16ps, which the caller knows to be there: kDotStepFlops each.
+void dot_loop_avx512(std::int64_t steps);
 // Six tile multiplications per step.
 void amx_register_loop(std::int64_t steps);
 // Passes over `bytes` of tiles at `tiles` (64-byte aligned, a multiple of 4 KiB), four multiplications per 4 KiB.

@@ -166,18 +166,19 @@ class Prober {
     clock_.emplace("chain of dependent multiplications", [] { return probe_clock(40); });
     for (const int t : threads_) {
       fma_.emplace_back("fused multiply-adds on registers", [t] { return probe_f32_fma(t, 20); });
+      dots_.emplace_back("vdpbf16ps on registers", [t] { return probe_bf16_dot(t, 20); });
       tiles_.emplace_back("AMX, 2 x 2 tiles loaded from L2", [t] { return probe_amx_tiles(t, kTilesInL2, 20); });
       registers_.emplace_back("AMX on registers", [t] { return probe_amx_registers(t, 10); });
     }
   }
   void round() {
     clock_->round();
-    for (auto* each : {&fma_, &tiles_, &registers_})
+    for (auto* each : {&fma_, &dots_, &tiles_, &registers_})
       for (Ceiling& ceiling : *each) ceiling.round();
   }
   bool settled() const {
     bool all = clock_->settled();
-    for (const auto* each : {&fma_, &tiles_})
+    for (const auto* each : {&fma_, &dots_, &tiles_})
       for (const Ceiling& ceiling : *each) all = all && ceiling.settled();
     return all;
   }
@@ -190,21 +191,24 @@ class Prober {
   }
 
   void arithmetic() {
-    for (int i = 0; i < kMoreRounds && now() < begin_ + kArithmeticUntil && !(settled() && scales(fma_) && scales(tiles_)); ++i) {
+    for (int i = 0; i < kMoreRounds && now() < begin_ + kArithmeticUntil && !(settled() && scales(fma_) && scales(dots_) && scales(tiles_)); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       round();
     }
     m_.clock = clock_->figure();
     m_.clock_max = Figure{clock_->best() * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
     Peak f32{DType::kF32, "fma", {}, {}};
-    Peak bf16{DType::kBF16, "amx", {}, {}};
+    Peak bf16{DType::kBF16, isa() == Isa::kAmx ? "amx" : "vdpbf16ps", {}, {}};
     for (size_t i = 0; i < threads_.size(); ++i) {
       const int t = threads_[i];
-      if (const Ceiling& fma = fma_[i]; fma.found()) {
-        f32.rate[t] = fma.figure();
-        f32.best[t] = Figure{std::max(fma.best(), fma.value() * 1.02) * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
-        m_.noise["fma"] = std::max(m_.noise["fma"], fma.spread());
-      }
+      const auto in_registers = [&](Peak& peak, const Ceiling& ceiling, const char* noise) {
+        if (!ceiling.found()) return;
+        peak.rate[t] = ceiling.figure();
+        peak.best[t] = Figure{std::max(ceiling.best(), ceiling.value() * 1.02) * kClockHeadroom, Provenance::kProbed, "fastest sample of the same, 5 % on top"};
+        m_.noise[noise] = std::max(m_.noise[noise], ceiling.spread());
+      };
+      in_registers(f32, fma_[i], "fma");
+      in_registers(bf16, dots_[i], "vdpbf16ps");
       if (const Ceiling& tiles = tiles_[i]; tiles.found()) {
         bf16.rate[t] = tiles.figure();
         bf16.best[t] = Figure{std::max(registers_[i].best(), tiles.best()) * kClockHeadroom, Provenance::kProbed, "AMX on registers, fastest sample, 5 % on top"};
@@ -317,7 +321,7 @@ class Prober {
   std::vector<int> threads_;
   double begin_ = now();
   std::optional<Ceiling> clock_;
-  std::vector<Ceiling> fma_, tiles_, registers_;  // by index into threads_
+  std::vector<Ceiling> fma_, dots_, tiles_, registers_;  // by index into threads_
   Machine m_;
 };
 

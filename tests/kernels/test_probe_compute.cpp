@@ -35,6 +35,14 @@ TEST_CASE("probes stay within what the silicon can do") {
   } else {
     CHECK(fma.samples == 0);
   }
+  const ProbeResult dot = probe_bf16_dot(1, 20);
+  if (isa() == Isa::kAvx512 && bf16_products(isa())) {
+    CHECK(dot.samples == 20);
+    CHECK(dot.best / clock.best < 128 * 1.3);
+    CHECK(dot.best > fma.best);  // else products of bf16 would be computed in f32
+  } else {
+    CHECK(dot.samples == 0);
+  }
   const ProbeResult registers = probe_amx_registers(1, 20), l1 = probe_amx_tiles(1, kTilesInL1, 20);
   if (isa() == Isa::kAmx) {
     CHECK(registers.samples == 20);
