@@ -158,6 +158,8 @@ void save_file(const std::string& path, std::string_view content) {
   temporary.keep = true;
 }
 
+constexpr std::size_t kLargestFile = std::size_t{256} << 20;
+
 std::string load_file(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
@@ -174,6 +176,10 @@ std::string load_file(const std::string& path) {
       throw_input(fmt::format("cannot read: {}", std::generic_category().message(code)), {path, 0, {}});
     }
     content.append(buffer, static_cast<std::size_t>(got));
+    if (content.size() > kLargestFile) {  // a device that never ends, or no file of ours
+      ::close(descriptor);
+      throw_input("is larger than 256 MiB", {path, 0, {}}, "is it the file that was meant?");
+    }
   }
   ::close(descriptor);
   return content;

@@ -13,7 +13,7 @@ namespace fathom {
 // untouched.
 void save_file(const std::string& path, std::string_view content);
 
-// Reads a whole file; throws an input Error when it does not exist or cannot be read. "-" is not special here.
+// Reads a whole file; throws an input Error when it does not exist, cannot be read, or is larger than 256 MiB (a device that never ends). "-" is not special here.
 std::string load_file(const std::string& path);
 
 enum class StreamStatus {

@@ -4,12 +4,11 @@
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <numbers>
-#include <sstream>
 
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
+#include "reports/save.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/train_text.hpp"
 
@@ -17,14 +16,6 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kCurveRows = 20;
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_input(fmt::format("cannot read '{}'", path), {path, 0, "--corpus"});
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::string key_of(size_t index, const char* key) { return index == 0 ? key : fmt::format("{}_{}", key, index + 1); }
 
@@ -80,7 +71,7 @@ void add_text_flags(CLI::App& app, TextFlags& flags) {
 
 int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scenario, const std::string& backend_name, int threads, const OutputFlags& output) {
   check_output_flags(output);
-  const std::string bytes = read_text(text.file);
+  const std::string bytes = load_file(text.file);
   const Backend& runner = backend(backend_name);
   if (scenario.phases.empty()) scenario.phases = {"train"};
   std::vector<RecordNote> notes;

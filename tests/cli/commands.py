@@ -100,6 +100,7 @@ class Errors(CliTest):
         self.refuses(3, "did you mean 'models'?", "list", "modles")
         self.refuses(3, ".md", "count", "gpt2-124m", "--save", "x.docx")
         self.refuses(3, "'all' stands alone", "count", "gpt2-124m", "--fusion", "all,none")
+        self.refuses(3, "larger than 256 MiB", "report", "/dev/zero")
 
     def test_measuring_has_limits(self):
         for flags in (["--threads", "99999"], ["--threads", "-1"], ["--time", "-1"], ["--time", "nan"], ["--time", "1e300"], ["--rounds", "-1"]):
