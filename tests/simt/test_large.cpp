@@ -215,6 +215,15 @@ TEST_CASE("queries and gradients of attention past 2^31 elements") {
     CHECK(static_cast<float>(grad[2 * stride + 32]) == Approx(1.0 / 3).epsilon(0.01));
     CHECK(static_cast<float>(grad[32]) == Approx(1.0 / 3).epsilon(0.01));
   }
+  // Three sequences of one row: the last begins past 2^31 elements and sees itself.
+  end[1] = end[2] = 1;
+  a.queries = a.keys = {3, 1, nullptr}, a.rows_per_sequence = 2, a.v_dim = 16;
+  for (const bool tensor : {true, false}) {
+    if (!tensor) a.v_dim = 15;
+    REQUIRE(cuda::attention_kernel_for(a) == (tensor ? cuda::AttentionKernel::kTensor : cuda::AttentionKernel::kSimt));
+    cuda::attention(a, nullptr);
+    CHECK(static_cast<float>(o[2 * stride]) == 3.0f);
+  }
 }
 
 TEST_CASE("experts past 2^31 elements") {

@@ -25,7 +25,7 @@ Selected run_select(bool top, std::int64_t sequences, std::int64_t length, std::
   DeviceBuffer<float> s(scores);
   Ints positions(n);
   for (size_t i = 0; i < n; ++i) positions[i] = static_cast<std::int32_t>(3 * i + 7);
-  DeviceBuffer<std::int32_t> p(positions), indices(n), selected(n), counts(static_cast<size_t>(sequences)), offsets(static_cast<size_t>(sequences + 1)), inverse(n), rest(n), nan(1, 0), rest_count(1, -7);
+  DeviceBuffer<std::int32_t> p(positions), indices(n), selected(n), counts(static_cast<size_t>(sequences)), offsets(static_cast<size_t>(sequences + 1)), inverse(n, 7), rest(n), nan(1, 0), rest_count(1, -7);
   cuda::SelectArgs a;
   a.sequences = sequences, a.length = length, a.k = k, a.threshold = threshold, a.top = top;
   a.scores = s.data(), a.positions = p.data(), a.indices = indices.data(), a.selected_positions = selected.data(), a.counts = counts.data();

@@ -266,7 +266,7 @@ TEST_CASE("argmax takes the first of equals and reports NaN; draws are those of 
       const auto got = in_all_orders([&] {
         DeviceBuffer<float> l(logits), p(4 * 1300);
         DeviceBuffer<double> u(uniforms);
-        DeviceBuffer<std::int32_t> tokens(4);
+        DeviceBuffer<std::int32_t> tokens(4, 7);
         cuda::SamplingArgs a;
         a.rows = 4, a.vocab = a.stride = vocab, a.inverse_temperature = temperature > 0 ? static_cast<float>(1 / temperature) : 0.0f, a.top_p = top_p;
         a.logits = l.data(), a.uniforms = u.data(), a.probabilities = p.data(), a.tokens = tokens.data();
