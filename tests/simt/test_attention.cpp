@@ -276,15 +276,29 @@ TEST_CASE("attention over caches: one query per sequence and prompts in pieces, 
 
 TEST_CASE("scores hundreds apart: whichever warp, tile or split holds the largest, nothing overflows") {
   using K = cuda::AttentionKernel;
-  Case far{{{99}}, {counted(100)}, 16, 4, 64, 64, kMasks[0], true, true, 100, 3};  // heads enough that each warp holds the largest of some
+  Case far{{{99}}, {counted(100)}, 16, 4, 64, 64, kMasks[0], true, true, 100, 3};
   far.spread = 30.0;  // products of order 8 x 30^2 / 3, an eighth of that as scores: differences far beyond the 88 at which exp overflows
   check_attention<bf16>(far, K::kDecode, false);
   check_attention<float>(far, K::kSimt, false);
-  far.splits = 1;
-  for (const double spread : {30.0, 100.0}) {
-    far.spread = spread;
-    check_attention<bf16>(far, K::kDecode, false);
+  // A tile of 16 keys for each of the four warps of decode: each holds the largest score of some head by so much that a maximum without it overflows.
+  Case each{{{63}}, {counted(64)}, 16, 2, 64, 64, kMasks[0], true, true, 64, 1};
+  each.spread = 30.0;
+  const Tensors<bf16> t(each);
+  std::array<double, 4> lead{};
+  for (int head = 0; head < 16; ++head) {
+    std::array<double, 4> top{-1e9, -1e9, -1e9, -1e9};
+    for (int key = 0; key < 64; ++key) {
+      double dot = 0;
+      for (int i = 0; i < 64; ++i) dot += static_cast<float>(t.q[static_cast<size_t>(head * 64 + i)]) * static_cast<float>(t.kv[static_cast<size_t>(key * t.kv_stride + head / 8 * 64 + i)]);
+      top[static_cast<size_t>(key / 16)] = std::max(top[static_cast<size_t>(key / 16)], dot / 8);
+    }
+    auto sorted = top;
+    std::sort(sorted.begin(), sorted.end());
+    for (size_t w = 0; w < 4; ++w)
+      if (top[w] == sorted[3]) lead[w] = std::max(lead[w], sorted[3] - sorted[2]);
   }
+  for (const double own : lead) REQUIRE(own > 100.0);
+  check_attention<bf16>(each, K::kDecode, false);
   Case rows{{counted(70)}, {}, 1, 1, 64, 64, kMasks[0], true};
   rows.spread = 30.0;
   check_attention<bf16>(rows, K::kTensor, false);

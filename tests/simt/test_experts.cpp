@@ -115,10 +115,10 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
     bool operator==(const Result&) const = default;
   };
   const auto got = in_all_orders([&] {
-    DeviceBuffer<float> bl(logits), bc(correction), cw(room), weights(room), bdw(values<float>(8, room)), ddw(room);
+    DeviceBuffer<float> bl(logits), bc(correction), cw(room), weights(room, 7.0f), bdw(values<float>(8, room)), ddw(room);
     DeviceBuffer<T> dl(tokens * n_out);  // of the compute type, while logits are f32
-    DeviceBuffer<std::int32_t> chosen(room), permutation(room), offsets(static_cast<size_t>(s.experts + 1)), slots(room + 3 * picks), token_count(1, static_cast<std::int32_t>(s.tokens)), kept(static_cast<size_t>(s.experts + 1));
-    DeviceBuffer<T> bx(x), be(expert_rows), bs(shared_rows), bg(gate), bdy(dy), out(rows * w), y(tokens * w), bdx(tokens * w), bdr(rows * w), bds(tokens * w), bdg(tokens);
+    DeviceBuffer<std::int32_t> chosen(room), permutation(room, 7), offsets(static_cast<size_t>(s.experts + 1)), slots(room + 3 * picks, 7), token_count(1, static_cast<std::int32_t>(s.tokens)), kept(static_cast<size_t>(s.experts + 1));
+    DeviceBuffer<T> bx(x), be(expert_rows), bs(shared_rows), bg(gate), bdy(dy), out(rows * w), y(tokens * w), bdx(tokens * w), added(dy), bdr(rows * w), bds(tokens * w), bdg(tokens);
     cuda::ExpertSelectArgs a;
     // Room for more tokens than there are: the device knows how many.
     a.tokens = s.tokens + 3, a.token_count = token_count.data(), a.kept_offsets = kept.data(), a.experts = s.experts, a.noops = s.noops, a.picks = s.picks, a.sigmoid = s.sigmoid, a.capacity = s.capacity, a.room = static_cast<std::int64_t>(room);
@@ -134,6 +134,9 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
     cuda::expert_dispatch(e, nullptr);
     e.x = be.data(), e.y = bdx.data();
     cuda::expert_combine(e, nullptr);  // the gradient of dispatch
+    e.y = added.data(), e.accumulate = true;
+    cuda::expert_combine(e, nullptr);  // and on top of another gradient
+    e.accumulate = false;
     e.y = y.data(), e.weights = weights.data(), e.shared = shared ? bs.data() : nullptr, e.shared_gate = gated ? bg.data() : nullptr;
     cuda::expert_combine(e, nullptr);
     cuda::ExpertCombineBackwardArgs b;
@@ -141,8 +144,8 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
     b.dx = bdr.data(), b.dweights = ddw.data();
     if (gated) b.shared = bs.data(), b.shared_gate = bg.data(), b.dshared = bds.data(), b.dgate = bdg.data();
     cuda::expert_combine_backward(b, nullptr);
-    Floats some_weights(weights.data(), weights.data() + rows), some_dw(ddw.data(), ddw.data() + rows);
-    return Result{permutation.host(), offsets.host(), slots.host(), {some_weights, narrow(dl), narrow(out), narrow(bdx), narrow(y), narrow(bdr), some_dw, gated ? narrow(bds) : Floats{}, gated ? narrow(bdg) : Floats{}}};
+    Floats some_dw(ddw.data(), ddw.data() + rows);
+    return Result{permutation.host(), offsets.host(), slots.host(), {weights.host(), narrow(dl), narrow(out), narrow(bdx), narrow(y), narrow(bdr), some_dw, gated ? narrow(bds) : Floats{}, gated ? narrow(bdg) : Floats{}, narrow(added)}};
   });
   Ints permutation = r.permutation, slots;
   permutation.resize(room, -1);
@@ -151,11 +154,15 @@ void check_experts(const Case& s, std::int64_t width, bool shared, bool gated) {
   CHECK(got.offsets == r.offsets);
   slots.resize(room + 3 * picks, -1);
   CHECK(got.slots == slots);
-  require_close(got.values[0], r.row_weights, 1e-5, "weights");
+  std::vector<double> row_weights = r.row_weights, added = wd;
+  row_weights.resize(room, 0.0);  // rows that nobody has
+  for (size_t i = 0; i < added.size(); ++i) added[i] += dx[i];
+  require_close(got.values[0], row_weights, 1e-5, "weights");
   require_close(got.values[1], dlogits, tolerance<T>(), "dlogits");
   require_close(got.values[2], dispatched, 0, "dispatch");
   require_close(got.values[3], dx, tolerance<T>(), "gradient of dispatch");
   require_close(got.values[4], combined, tolerance<T>(), "combine");
+  require_close(got.values[9], added, tolerance<T>(), "gradient of dispatch on top of another");
   require_close(got.values[5], drows, tolerance<T>(), "rows' gradient");
   require_close(got.values[6], dw, 1e-4, "weights' gradient");
   if (gated) require_close(got.values[7], dshared, tolerance<T>(), "shared expert's gradient");

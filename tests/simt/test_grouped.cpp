@@ -85,6 +85,7 @@ TEST_CASE("products of experts equal the reference: tensor cores") {
   check<bf16, bf16>({{130, 1, 0, 128}, 16, 8, false, false, 1});          // tiles of 128: one and two rows more, exactly one
   check<bf16, bf16>({{129, 0}, 104, 144, true, true});                    // several stages of terms
   check<bf16, float>({{0, 0}, 16, 16, true, false, 2});                   // nobody has rows: gradients become zero
+  check_role<bf16, bf16>({{40, 3}, 136, 24}, Which::kWeights);            // gradients of more rows than a tile has
 }
 
 TEST_CASE("products of experts equal the reference: plain cores") {
@@ -103,6 +104,11 @@ TEST_CASE("more than a warp of experts, and a launch with no room for rows") {
   cuda::GroupedArgs none;
   none.experts = 3, none.n = 8, none.k = 8;
   CHECK(cuda::grouped_launch(none).grid_x == 0);
+  // Tiles of 32 rows up to 32 rows per expert.
+  none.type = DType::kBF16, none.rows = 96;
+  CHECK(cuda::grouped_tile_rows(none) == 32);
+  none.rows = 97;
+  CHECK(cuda::grouped_tile_rows(none) == 128);
 }
 
 TEST_CASE("grouped matrix loads meet no bank conflicts") {

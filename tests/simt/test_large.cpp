@@ -215,6 +215,19 @@ TEST_CASE("queries and gradients of attention past 2^31 elements") {
     CHECK(static_cast<float>(grad[2 * stride + 32]) == Approx(1.0 / 3).epsilon(0.01));
     CHECK(static_cast<float>(grad[32]) == Approx(1.0 / 3).epsilon(0.01));
   }
+  // Three sequences of one row: the last begins past 2^31 elements and sees itself, with a score of -4 x 3.
+  end[1] = end[2] = 1;
+  qkv[2 * stride] = bf16(-4.0f), qkv[2 * stride + 16] = bf16(3.0f), a.scale = 1.0f;
+  a.queries = a.keys = {3, 1, nullptr}, a.rows_per_sequence = 2, a.v_dim = 16;
+  for (const bool tensor : {true, false}) {
+    if (!tensor) a.v_dim = 15;
+    REQUIRE(cuda::attention_kernel_for(a) == (tensor ? cuda::AttentionKernel::kTensor : cuda::AttentionKernel::kSimt));
+    cuda::attention(a, nullptr);
+    CHECK(static_cast<float>(o[2 * stride]) == 3.0f);
+    CHECK(lse[2] == Approx(-12.0));
+    cuda::attention_backward(b, nullptr);
+    CHECK(static_cast<float>(grad[2 * stride + 32]) == 1.0f);
+  }
 }
 
 TEST_CASE("experts past 2^31 elements") {

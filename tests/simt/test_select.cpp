@@ -25,7 +25,7 @@ Selected run_select(bool top, std::int64_t sequences, std::int64_t length, std::
   DeviceBuffer<float> s(scores);
   Ints positions(n);
   for (size_t i = 0; i < n; ++i) positions[i] = static_cast<std::int32_t>(3 * i + 7);
-  DeviceBuffer<std::int32_t> p(positions), indices(n), selected(n), counts(static_cast<size_t>(sequences)), offsets(static_cast<size_t>(sequences + 1)), inverse(n), rest(n), nan(1, 0), rest_count(1, -7);
+  DeviceBuffer<std::int32_t> p(positions), indices(n), selected(n), counts(static_cast<size_t>(sequences)), offsets(static_cast<size_t>(sequences + 1)), inverse(n, 7), rest(n), nan(1, 0), rest_count(1, -7);
   cuda::SelectArgs a;
   a.sequences = sequences, a.length = length, a.k = k, a.threshold = threshold, a.top = top;
   a.scores = s.data(), a.positions = p.data(), a.indices = indices.data(), a.selected_positions = selected.data(), a.counts = counts.data();
@@ -224,6 +224,22 @@ TEST_CASE("rows are gathered and scattered as the reference does; rows not selec
       }
     }
   }
+}
+
+TEST_CASE("a gate's gradient overwrites what is there, the rows' gradient may overwrite the rows, and no gate needs no scores") {
+  // Row 1 of two was taken, gated by its score 2: df = 2 (3, 4), dscore = 3 x 0.5 - 4 x 1.
+  DeviceBuffer<float> dy(std::vector<float>{1, 2, 3, 4}), f(std::vector<float>{0.5f, -1.0f}), scores(std::vector<float>{9, 2}), dscores(std::vector<float>{7, 7});
+  DeviceBuffer<std::int32_t> indices(1, 1);
+  cuda::ScatterBackwardArgs a;
+  a.rows = {1}, a.width = 2, a.gate = {GateKind::kRaw, 1, 0}, a.indices = indices.data();
+  a.dy = dy.data(), a.f = a.df = f.data(), a.scores = scores.data(), a.dscores = dscores.data();
+  cuda::scatter_backward(a, nullptr);
+  CHECK(f.host() == std::vector<float>{6, 8});
+  CHECK(dscores.host() == std::vector<float>{7, -2.5f});
+  CHECK(dy.host() == std::vector<float>{1, 2, 3, 4});
+  a.gate = {GateKind::kNone, 1, 0}, a.scores = nullptr, a.dscores = nullptr;
+  cuda::scatter_backward(a, nullptr);
+  CHECK(f.host() == std::vector<float>{3, 4});
 }
 
 template <class T>

@@ -266,7 +266,7 @@ TEST_CASE("argmax takes the first of equals and reports NaN; draws are those of 
       const auto got = in_all_orders([&] {
         DeviceBuffer<float> l(logits), p(4 * 1300);
         DeviceBuffer<double> u(uniforms);
-        DeviceBuffer<std::int32_t> tokens(4);
+        DeviceBuffer<std::int32_t> tokens(4, 7);
         cuda::SamplingArgs a;
         a.rows = 4, a.vocab = a.stride = vocab, a.inverse_temperature = temperature > 0 ? static_cast<float>(1 / temperature) : 0.0f, a.top_p = top_p;
         a.logits = l.data(), a.uniforms = u.data(), a.probabilities = p.data(), a.tokens = tokens.data();
@@ -279,6 +279,31 @@ TEST_CASE("argmax takes the first of equals and reports NaN; draws are those of 
         const std::vector<float> row(logits.begin() + static_cast<std::ptrdiff_t>(r * 1300), logits.begin() + static_cast<std::ptrdiff_t>((r + 1) * 1300));
         const auto first = static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
         CHECK(got[r] == (temperature > 0 ? drawn(row, temperature, top_p, uniforms[r]) : first));
+      }
+    }
+  }
+}
+
+TEST_CASE("a draw exactly between two tokens takes the second") {
+  // Probabilities 1/2, 1/4, 1/8, 1/8, of which all lie in the nucleus of 0.95: 0.5 is where token 0 ends, 0.75 where token 1 does.
+  // In a vocabulary of 4 every token has a thread of its own, in one of 2048 the four lie with one thread and nothing else has mass.
+  const float half = -std::log(2.0f);
+  for (const size_t vocab : {4u, 2048u}) {
+    std::vector<float> row(vocab, -std::numeric_limits<float>::infinity()), want(vocab, 0.0f);
+    row[0] = 0, row[1] = half, row[2] = row[3] = 2 * half;
+    want[0] = 0.5f, want[1] = 0.25f, want[2] = want[3] = 0.125f;
+    DeviceBuffer<float> logits(row), p(vocab);
+    for (const double top_p : {1.0, 0.95}) {
+      for (const auto& [u, token] : {std::pair{0.499, 0}, std::pair{0.5, 1}, std::pair{0.75, 2}, std::pair{0.875, 3}}) {
+        DeviceBuffer<double> uniforms(1, u);
+        DeviceBuffer<std::int32_t> tokens(1, 7);
+        cuda::SamplingArgs a;
+        a.rows = 1, a.vocab = a.stride = static_cast<std::int64_t>(vocab), a.inverse_temperature = 1.0f, a.top_p = top_p;
+        a.logits = logits.data(), a.uniforms = uniforms.data(), a.probabilities = p.data(), a.tokens = tokens.data();
+        cuda::sample(a, nullptr);
+        INFO("vocabulary " << vocab << " top_p " << top_p << " u " << u);
+        REQUIRE((p.host() == want));
+        CHECK(tokens[0] == token);
       }
     }
   }
