@@ -14,7 +14,7 @@ required=(
   libdnnl-dev                            # oneDNN: the CPU backend's matrix products
   librandom123-dev libxxhash-dev         # counter-based random numbers, fingerprints
   catch2 librapidcheck-dev               # tests
-  python3 python3-jsonschema             # tests of the command line, the style and the JSON schema
+  python3 python3-jsonschema jq          # tests of the command line, the style, the JSON schema and the pages
 )
 optional=(
   ccache                                 # faster rebuilds

@@ -203,7 +203,10 @@ class Terminals(CliTest):
         import struct
         import termios
 
-        parent, child = pty.openpty()
+        try:
+            parent, child = pty.openpty()
+        except OSError as error:  # a root folder without /dev/pts
+            self.skipTest(f"no terminal to be had: {error}")
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
         program = subprocess.Popen([ARGUMENTS.fathom, *arguments], stdout=child, stderr=subprocess.DEVNULL, env={**environment, "LC_ALL": "C.UTF-8", **(env or {})})

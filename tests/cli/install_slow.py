@@ -59,7 +59,7 @@ class Install(CliTest):
         if sanitized():
             self.skipTest("the libraries need the sanitizer that they were built with")
         source = ARGUMENTS.source / EXAMPLE
-        run("cmake", "-S", source, "-B", self.folder / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_CXX_COMPILER={ARGUMENTS.cxx}")
+        run("cmake", "-G", "Ninja", "-S", source, "-B", self.folder / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_CXX_COMPILER={ARGUMENTS.cxx}")
         run("cmake", "--build", self.folder / "build")
         flops = [self.json("count", "gpt2-124m", "--seq", "1024", *twin, "-o", "json")["totals"]["flops_matmul"]
                  for twin in ([], ["--mod-every", "2", "--capacity", "1/8"])]

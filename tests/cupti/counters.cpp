@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <iostream>
 
 #include "tests/cupti/fake_cupti.hpp"
 
@@ -192,4 +193,6 @@ TEST_CASE("the real library's symbols fill the table, without a driver") {
   CHECK_FALSE(load_cupti({"libm.so.6"}, api, message));
   CHECK(message == "it has no cuptiGetVersion, so it is older than CUDA 13.0");
 }
+#else
+TEST_CASE("counters on fake function tables") { std::cout << "skipped: the CUPTI headers of CUDA 13 were not found when this was built\n"; }
 #endif

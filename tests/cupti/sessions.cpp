@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <iostream>
 
 #include "tests/cupti/fake_cupti.hpp"
 
@@ -330,4 +331,6 @@ TEST_CASE("activity: calls out of order are refused") {
   CHECK_FALSE(nested.push(2, 1));
   CHECK(nested.state() == SessionState::kFailed);
 }
+#else
+TEST_CASE("sessions on fake function tables") { std::cout << "skipped: the CUPTI headers of CUDA 13 were not found when this was built\n"; }
 #endif

@@ -160,7 +160,7 @@ TEST_CASE("probes return positive rates with their sample counts", "[probe]") {
   REQUIRE(results.size() == 24);
   for (const auto& r : results) {
     INFO(r.name << " " << r.bytes_per_thread << " " << r.threads);
-    REQUIRE((r.unit == "B/s" && r.value > 1e6 && r.best >= r.value && r.samples >= 3 && r.spread >= 0));
+    REQUIRE((r.unit == "B/s" && r.value > 0 && r.best >= r.value && r.samples >= 3 && r.spread >= 0));
   }
   for (const auto& r : {cpu::probe_exp(), cpu::probe_region(2), cpu::probe_clock_read(), cpu::probe_topk()}) {
     INFO(r.name);
