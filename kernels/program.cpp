@@ -131,6 +131,7 @@ void ProgramExecution::fill() {
   std::set<TensorInstance> done;
   std::vector<float> values;
   for (const BoundOp& bound : bound_) {
+    if (options_.stop && options_.stop()) throw Stopped();
     for (const auto* views : {&bound.in, &bound.out}) {
       for (const OperandView& v : *views) {
         const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];

@@ -85,10 +85,10 @@ class Calibrator {
   Calibrator(const CpuCalibrationFlags& flags, const OutputFlags& output) : flags_(flags), output_(output), progress_(output.quiet) {}
 
   int run() {
-    catch_interrupts();
     start_ = system_clock().now();
     observer_ = make_observer("cpu");
     machine_ = probe_this_machine(output_.quiet, flags_.threads);
+    catch_interrupts();  // not before: a probe does not look, and nothing would be lost by ending at once
     probed_ = elapsed();
     threads_ = flags_.threads > 0 ? flags_.threads : machine_.default_threads();
     build_cases();
@@ -133,6 +133,7 @@ class Calibrator {
       BindOptions bind;
       bind.threads = threads_;
       bind.norm_epsilon = each.source.network.norm_epsilon;
+      bind.stop = interrupted;
       bind.fill = each.source.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
       const std::unique_ptr<Execution> execution = backend("cpu").bind(*each.workload, bind);
       if (each.source.scenario.phase == Phase::kDecode) {

@@ -131,8 +131,9 @@ bool is_record(const std::string& name) {
 
 int compare_saved(const CompareArgs& flags) {
   const std::vector<std::string>& files = flags.model.models;
+  const auto record = std::find_if(files.begin(), files.end(), is_record);
   for (const std::string& file : files)
-    if (!is_record(file)) throw_input(fmt::format("'{}' is no record, but '{}' is", file, files[0]), {}, "compare takes models, or two records");
+    if (!is_record(file)) throw_input(fmt::format("'{}' is no record, but '{}' is", file, *record), {}, "compare takes models, or two records");
   if (files.size() != 2) throw_input(fmt::format("compare takes two records, not {}", files.size()), {}, "fathom report shows any number of records");
   const std::vector<Condition> conditions = parse_conditions(flags.fail_on, true);
   check_output_flags(flags.output);
