@@ -8,14 +8,11 @@ positions by one batch, then decodes a token and takes it back, again and again,
 with the faster of llama.cpp's bf16 and f16. Each round runs every contender once: fathom as a process of its own, llama.cpp in a worker that stays alive and is warmed before.
 """
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
-import sys
 
-from pytorch_step import fathom_step, machine
+from pytorch_step import fathom_step, gather, options_of
 
 WORKER = r'''
 import ctypes, os, sys, time
@@ -133,30 +130,5 @@ def report(data):
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fathom", default="build/fathom")
-    parser.add_argument("--python", default=sys.executable, help="an interpreter with llama-cpp-python, gguf and numpy")
-    parser.add_argument("--work", required=True, help="folder for the models (1 GB)")
-    parser.add_argument("--dtype", default="f32,bf16")
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--rounds", type=int, default=5, help="0: only write the report")
-    parser.add_argument("--data", required=True, help="JSON file that gathers the samples of all calls")
-    parser.add_argument("--report", help="Markdown file written from it")
-    options = parser.parse_args()
-    try:
-        data = json.load(open(options.data))
-    except FileNotFoundError:
-        data = {}
-    data["machine"] = machine()
-    if options.rounds > 0:
-        measure(options, data)
-        json.dump(data, open(options.data, "w"), indent=1)
-    for key, samples in data["samples"].items():
-        print(key, {k: round(statistics.median(v) * 1e3, 3) for k, v in samples.items()}, "ms")
-    if options.report:
-        open(options.report, "w").write(report(data))
-
-
 if __name__ == "__main__":
-    main()
+    gather(options_of(__doc__, "llama-cpp-python, gguf and numpy", "1,2", 5, work=None), measure, report)  # work: folder for the models (1 GB)

@@ -157,29 +157,39 @@ def machine():
     return f"{names[0]}, {len(names)} cores, " + ("AMX" if "amx_bf16" in flags else "AVX-512 with bf16, no AMX" if "avx512_bf16" in flags else "no bf16 instructions")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options_of(doc, needs, threads, rounds, **own):
+    """The options that both comparisons take, and a contender's own (name: default, required where None)."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--fathom", default="build/fathom")
-    parser.add_argument("--python", default=sys.executable, help="an interpreter with torch")
-    parser.add_argument("--phase", default="train,decode")
+    parser.add_argument("--python", default=sys.executable, help=f"an interpreter with {needs}")
+    for name, default in own.items():
+        parser.add_argument(f"--{name}", default=default, required=default is None)
     parser.add_argument("--dtype", default="f32,bf16")
-    parser.add_argument("--threads", default="2")
-    parser.add_argument("--rounds", type=int, default=3, help="0: only write the report")
+    parser.add_argument("--threads", default=threads)
+    parser.add_argument("--rounds", type=int, default=rounds, help="0: only write the report")
     parser.add_argument("--data", required=True, help="JSON file that gathers the samples of all calls")
     parser.add_argument("--report", help="Markdown file written from it")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def gather(options, measure, report):
+    """Measures into the data file, prints the medians, writes the report."""
     try:
-        data = json.load(open(options.data))
+        with open(options.data) as file:
+            data = json.load(file)
     except FileNotFoundError:
         data = {}
-    data["machine"] = machine()
-    measure(options, data)
-    json.dump(data, open(options.data, "w"), indent=1)
+    if options.rounds > 0:
+        data["machine"] = machine()
+        measure(options, data)
+        with open(options.data, "w") as file:
+            json.dump(data, file, indent=1)
     for key, samples in data["samples"].items():
-        print(key, {k: round(statistics.median(v), 4) for k, v in samples.items()})
+        print(key, {k: round(statistics.median(v) * 1e3, 3) for k, v in samples.items()}, "ms")
     if options.report:
-        open(options.report, "w").write(report(data))
+        with open(options.report, "w") as file:
+            file.write(report(data))
 
 
 if __name__ == "__main__":
-    main()
+    gather(options_of(__doc__, "torch", "2", 3, phase="train,decode"), measure, report)
