@@ -124,6 +124,15 @@ class Execution {
   virtual double probe_ceiling(int) { return 0; }
 };
 
+// One building block of a backend's kernels against what the kernels take it for.
+struct SelfTest {
+  std::string name;
+  std::int64_t cases = 0, wrong = 0;
+  double worst = 0;       // relative error; infinite where bits differ
+  double tolerance = 0;   // 0: equal bits
+  std::string first;      // the first one that is wrong: where, got, wanted
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -140,6 +149,8 @@ class Backend {
   virtual std::unique_ptr<Profiler> profiler() const { return nullptr; }
   // What a time run is timed by: "host" (its clock around synchronised work) or "events" (stamps on the device).
   virtual std::string_view timer() const { return "host"; }
+  // Runs what its kernels are built of by itself; empty where nothing lies between them and the language.
+  virtual std::vector<SelfTest> self_test() const { return {}; }
 };
 
 }  // namespace fathom

@@ -102,6 +102,13 @@ class Checker {
     return std::move(report_);
   }
   void stop() { report_.stopped = true; }
+  void check_parts() {
+    try {
+      report_.parts = backend_.self_test();
+    } catch (const Error& error) {
+      report_.parts = {{"self-test", 0, 1, kInfinite, 0, error.message()}};
+    }
+  }
 
  private:
   bool checks(const OpSpec& spec) const { return kinds_.empty() || kinds_.count(static_cast<int>(spec.index())) > 0; }
@@ -208,7 +215,8 @@ class Checker {
 }  // namespace
 
 bool CheckReport::ok() const {
-  return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok(); });
+  return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok(); }) &&
+         std::all_of(parts.begin(), parts.end(), [](const SelfTest& part) { return part.wrong == 0; });
 }
 
 double check_tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
@@ -239,6 +247,7 @@ std::int64_t live_rows(const OpSpec& spec, size_t o, const OperandView& view, co
 
 CheckReport check_backend(const Backend& backend, const CheckOptions& options, const std::vector<CheckCase>& cases) {
   Checker checker(backend, options);
+  if (options.kinds.empty()) checker.check_parts();
   const size_t of = cases.size() * options.dtypes.size();
   size_t done = 0;
   for (const CheckCase& each : cases) {

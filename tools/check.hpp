@@ -54,6 +54,7 @@ struct CheckedCase {
 };
 
 struct CheckReport {
+  std::vector<SelfTest> parts;         // what the kernels are built of; run unless single kinds are asked for
   std::vector<CheckRow> rows;          // by kind, then data type; kinds that occurred
   std::vector<CheckFailure> failures;  // the first of each kind and data type, then up to kMostFailures
   std::vector<CheckedCase> cases;      // by list, where asked for

@@ -40,6 +40,18 @@ Document check_document(const CheckReport& report, const CheckArgs& flags) {
   document.paragraph(fmt::format("{} lists of small networks, each op on the reference's own operands. Error: largest difference over the largest magnitude of an output "
                                  "(over that of its factors where terms cancel). Counts: rows, pairs, keys and experts executed, and counted multiply-adds against the analytic cost.",
                                  report.lists));
+  if (!report.parts.empty()) {
+    ReportTable parts("parts", "What the kernels are built of");
+    parts.add_column(ReportColumn{"part", "part", Unit::kText, 0});
+    parts.add_column(ReportColumn{"cases", "cases", Unit::kCount, 0});
+    parts.add_column(ReportColumn{"worst_error", "worst error", Unit::kNone, 0, 2});
+    parts.add_column(ReportColumn{"tolerance", "tolerance", Unit::kNone, 0, 2});
+    parts.add_column(ReportColumn{"status", "status", Unit::kText, 0});
+    for (const SelfTest& part : report.parts)
+      parts.add_row({Cell::text(part.name), Cell::count(static_cast<u128>(part.cases)), std::isinf(part.worst) ? Cell::status("differs") : Cell::number(part.worst), Cell::number(part.tolerance),
+                     Cell::text(part.wrong == 0 ? "ok" : fmt::format("{} wrong, {}", part.wrong, part.first))});
+    document.add(std::move(parts));
+  }
   ReportTable table("check", "");
   table.add_column(ReportColumn{"kind", "op", Unit::kText, 0});
   table.add_column(ReportColumn{"dtype", "dtype", Unit::kText, 0});

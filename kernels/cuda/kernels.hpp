@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/columns.hpp"
+#include "kernels/cuda/conform.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/embedding.hpp"
 #include "kernels/cuda/experts.hpp"
@@ -22,6 +23,7 @@
   X(attention, AttentionArgs)                           \
   X(attention_backward, AttentionBackwardArgs)          \
   X(column_sum, ColumnSumArgs)                          \
+  X(conform, ConformArgs)                               \
   X(norm, NormArgs)                                     \
   X(norm_backward, NormBackwardArgs)                    \
   X(add, AddArgs)                                       \

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "kernels/cuda_host/conform.hpp"
 #include "kernels/cuda_host/execution.hpp"
 #include "kernels/cuda_host/loader.hpp"
 #include "kernels/cuda_host/profiler.hpp"
@@ -66,6 +67,8 @@ std::unique_ptr<Execution> bind_on(const Workload& workload, const BindOptions& 
 }
 
 std::unique_ptr<Execution> CudaBackend::bind(const Workload& workload, const BindOptions& options) const { return bind_on(workload, options, the_device()); }
+
+std::vector<SelfTest> CudaBackend::self_test() const { return conform(the_device()); }
 
 std::unique_ptr<Profiler> CudaBackend::profiler() const {
   const Loaded& loaded = load_module();

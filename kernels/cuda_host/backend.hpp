@@ -17,6 +17,7 @@ class CudaBackend : public Backend {
   std::unique_ptr<Execution> bind(const Workload& workload, const BindOptions& options) const override;
   std::unique_ptr<Profiler> profiler() const override;
   std::string_view timer() const override { return "events"; }
+  std::vector<SelfTest> self_test() const override;
 };
 
 class OpenDevice;

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/conform.cuh"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/embedding.cuh"
 #include "kernels/cuda/experts.cuh"

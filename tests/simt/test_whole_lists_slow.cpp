@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/cuda_host/conform.hpp"
 #include "kernels/cuda_host/execution.hpp"
 #include "kernels/cuda_host/probe.hpp"
 #include "lib/error.hpp"
@@ -357,4 +358,66 @@ TEST_CASE("a call that fails under a held stream lets the stream go and says so"
   plan.seconds = 0;
   CHECK_THROWS_WITH(cuda::probe_gpu(std::make_shared<OpenDevice>(failing), plan), Catch::Matchers::Contains("an illegal address"));
   CHECK(releases > 0);
+}
+
+TEST_CASE("every wrapper of device code means what the kernels take it for", "[cuda]") {
+  const std::vector<SelfTest> parts = cuda::conform(emulated_device(), 16, 3);
+  REQUIRE(parts.size() == cuda::kWrappers);
+  for (const SelfTest& part : parts) {
+    CAPTURE(part.name, part.first, part.worst);
+    CHECK(part.cases == 16);
+    CHECK(part.wrong == 0);
+  }
+}
+
+namespace {
+
+// Wrappers as another reading of the tables would have them.
+void misread(const cuda::ConformArgs& a) {
+  const cuda::WrapperWords& words = cuda::kWrapperWords[static_cast<int>(a.wrapper)];
+  std::vector<std::uint32_t> in(a.in, a.in + a.cases * 32 * words.in);
+  std::uint32_t* out = a.out;
+  const auto lanes = static_cast<std::size_t>(a.cases * 32);
+  cuda::ConformArgs other = a;
+  switch (a.wrapper) {
+    case cuda::Wrapper::kMma:  // the two middle registers of A the other way round
+      for (std::size_t i = 0; i < lanes; ++i) std::swap(in[i * 10 + 5], in[i * 10 + 6]);
+      break;
+    case cuda::Wrapper::kMatrix: other.wrapper = cuda::Wrapper::kMatrixTurned; break;
+    case cuda::Wrapper::kMatrixTurned: other.wrapper = cuda::Wrapper::kMatrix; break;
+    case cuda::Wrapper::kCopy:  // nothing is written where zeros should be
+      for (std::size_t c = 0; c < lanes / 32; ++c)
+        for (std::size_t l = 0; l < 32; ++l) in[c * 160 + 128 + l] = 1;
+      break;
+    case cuda::Wrapper::kShuffle:
+    case cuda::Wrapper::kVote:
+    case cuda::Wrapper::kAtomic: break;
+    case cuda::Wrapper::kPack:  // the halves the other way round
+      for (std::size_t i = 0; i < lanes; ++i) std::swap(in[i * 2], in[i * 2 + 1]);
+      break;
+    case cuda::Wrapper::kFunction: break;
+  }
+  simt::DeviceBuffer<std::uint32_t> changed(in);
+  other.in = changed.data();
+  cuda::conform(other, nullptr);
+  if (a.wrapper == cuda::Wrapper::kShuffle) out[6] ^= 1;           // lane 0 of shfl_up keeps its own value
+  if (a.wrapper == cuda::Wrapper::kVote) out[1] = 1;               // a block in which nobody agreed
+  if (a.wrapper == cuda::Wrapper::kAtomic) out[63] += 1;           // the maximum, as the last lane reads it
+  if (a.wrapper == cuda::Wrapper::kFunction)                       // an exponential with 16 good bits
+    out[8] = std::bit_cast<std::uint32_t>(std::bit_cast<float>(out[8]) * (1 + 0x1p-17f));
+}
+
+}  // namespace
+
+TEST_CASE("a wrapper that means something else is found", "[cuda]") {
+  static cuda::Module module = emulation::make();
+  module.kernels.conform = [](cuda::Device*, const cuda::ConformArgs* args, cuda::Text*) {
+    misread(*args);
+    return cuda::Status::kOk;
+  };
+  for (const SelfTest& part : cuda::conform(std::make_shared<cuda::OpenDevice>(module), 8, 5)) {
+    CAPTURE(part.name);
+    CHECK(part.wrong > 0);
+    CHECK(part.first != "");
+  }
 }
