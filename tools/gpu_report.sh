@@ -95,7 +95,7 @@ if [ -n "$trouble" ]; then
   say "module: $trouble"
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ' || true)
   # shellcheck disable=SC2016
-  stage 100 build bash -c 'cmake -S "$1" -B "$2" -DFATHOM_MODULE_ONLY=ON -DFATHOM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$3-real" -DCMAKE_BUILD_TYPE=Release && cmake --build "$2" -j 16' \
+  stage 70 build bash -c 'cmake -S "$1" -B "$2" -DFATHOM_MODULE_ONLY=ON -DFATHOM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$3-real" -DCMAKE_BUILD_TYPE=Release && cmake --build "$2" -j 16' \
     build "$root" "$scratch/module" "${arch:-90}" || true
   export FATHOM_CUDA_MODULE=$scratch/module/libfathom_cuda.so
 fi
@@ -141,7 +141,7 @@ if [ $dry = yes ]; then
   echo "a dry run checks nothing: the fake backend computes nothing" >"$scratch/check.txt"
   say "stage check: skipped in a dry run"
 elif has check --backend; then
-  stage 80 check "$fathom" check --backend "$backend" || true
+  stage 70 check "$fathom" check --backend "$backend" || true
 else
   echo "this fathom has no check command" >"$scratch/check.txt"
   say "stage check: skipped, this fathom has no check command"
@@ -182,9 +182,9 @@ twin "$networks/gpt2-124m.ini" | named mod-gpt2-124m >"$scratch/mod-gpt2-124m.in
 sed -e 's/^layers = .*/layers = 2/' -e 's/^vocab = .*/vocab = 1024/' "$networks/llama-3-8b.ini" | named dense-8b-blocks >"$scratch/dense-8b-blocks.ini"
 twin "$scratch/dense-8b-blocks.ini" | named mod-8b-blocks >"$scratch/mod-8b-blocks.ini"
 
-compare 70 timing "Times and fractions of peak" 45 mod-220m dense-220m --phase prefill --phase train --batch 8 --ops
+compare 60 timing "Times and fractions of peak" 40 mod-220m dense-220m --phase prefill --phase train --batch 8 --ops
 if [ -e "$scratch/timing.json" ]; then cp "$scratch/timing.json" "$out/timing.json"; fi
-compare 70 counters "Counters against counts" 15 mod-220m dense-220m --phase train --batch 8 --ops --profile counters
+compare 55 counters "Counters against counts" 15 mod-220m dense-220m --phase train --batch 8 --ops --profile counters
 if [ -e "$scratch/counters.json" ]; then cp "$scratch/counters.json" "$out/counters.json"; fi
 compare 25 pair_220m "Pair: 220M, training" 15 mod-220m dense-220m --phase train --batch 16
 compare 25 pair_gpt2 "Pair: GPT-2 124M, training" 15 "$scratch/mod-gpt2-124m.ini" gpt2-124m --phase train --seq 1024 --batch 16
@@ -194,6 +194,33 @@ for name in pair_220m pair_gpt2 pair_8b; do
 done
 compare 35 decode "Decode latency against batch" 20 mod-220m dense-220m --phase decode --context 2048 --batch 1:64:x4
 if [ -e "$scratch/decode.json" ]; then cp "$scratch/decode.json" "$out/decode.json"; fi
+
+# The same decode step as one graph that reads its row counts on the device, as graphs by row count with blocks that nobody took skipped, and op by op.
+launch() {
+  local how=$1 time=(--time 3)
+  if [ $dry = yes ]; then time=(--rounds 3); fi
+  stage 12 "launch_$how" "$fathom" compare mod-220m --phase decode --context 2048 --batch 1,16 --launch "$how" "${on[@]}" "${time[@]}" -o md --save "$scratch/launch_$how.json" || true
+  section "Decode steps launched as: $how" "$scratch/launch_$how.txt"
+  if [ -e "$scratch/launch_$how.json" ]; then { tr -d '\n' <"$scratch/launch_$how.json"; echo; } >>"$out/compare.jsonl"; fi
+}
+for how in graph buckets eager; do launch $how; done
+
+# ---- the toolkit's race detector, where it is, over the kernels that exchange through shared memory ----
+sanitizer=$(command -v compute-sanitizer || compgen -G '/usr/local/cuda*/bin/compute-sanitizer' | head -n 1 || true)
+if [ $dry = no ] && [ -n "$sanitizer" ]; then
+  stage 24 sanitizer "$sanitizer" --tool racecheck --error-exitcode 9 "$fathom" check select attention attention_backward --dtype bf16 --backend cuda || true
+  { printf '\n# %s --tool racecheck\n' "${sanitizer##*/}"; cat "$scratch/sanitizer.txt"; } >>"$out/check.txt"
+else
+  say "stage sanitizer: skipped, $([ $dry = yes ] && echo 'a dry run has no device' || echo 'no compute-sanitizer here')"
+fi
+
+# ---- what the first run on a chip is asked ----
+if command -v python3 >/dev/null; then
+  stage 5 questions python3 "$root/tools/gpu_questions.py" "$out" || true
+  section "Questions" "$scratch/questions.txt"
+else
+  say "stage questions: skipped, no python3 here"
+fi
 
 say "all: $SECONDS s of $total_limit; $(find "$out" -maxdepth 1 -type f | wc -l) files in $out"
 cat "$out/report.md"

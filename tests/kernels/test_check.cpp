@@ -168,3 +168,29 @@ TEST_CASE("check: an op that fails is reported and the other lists are run; a ba
   CHECK(refused.failures[0].what == "no algorithm for m 3");
   CHECK(refused.failures[0].where.find("the list cannot be bound") != std::string::npos);
 }
+
+TEST_CASE("check: what the kernels are built of is run first, and what differs there is a failure") {
+  struct Parts : reference::ReferenceBackend {
+    std::vector<SelfTest> tests;
+    bool dead = false;
+    std::vector<SelfTest> self_test() const override {
+      if (dead) throw Error(ErrorKind::kEnvironment, "the device is lost");
+      return tests;
+    }
+  };
+  CheckOptions options;
+  options.dtypes = {DType::kF32};
+  Parts parts;
+  parts.tests = {{"shuffles", 4, 0, 0, 0, ""}};
+  CHECK(check_backend(parts, options, {}).ok());
+  parts.tests.push_back({"votes", 4, 1, 1, 0, "case 0"});
+  CHECK_FALSE(check_backend(parts, options, {}).ok());
+  options.kinds = {"gather_rows"};  // single kinds: they alone are asked for
+  CHECK(check_backend(parts, options, {}).parts.empty());
+  options.kinds.clear();
+  parts.dead = true;
+  const CheckReport lost = check_backend(parts, options, {});
+  CHECK_FALSE(lost.ok());
+  REQUIRE(lost.parts.size() == 1);
+  CHECK(lost.parts[0].first == "the device is lost");
+}
