@@ -198,6 +198,7 @@ TEST_CASE("queries and gradients of attention past 2^31 elements") {
   Sparse<bf16> qkv(3 * stride), o(3 * stride), d_o(3 * stride), grad(3 * stride);
   for (std::int64_t r = 0; r < 3; ++r)
     for (std::int64_t c = 0; c < 16; ++c) qkv[r * stride + 32 + c] = bf16(static_cast<float>(r + 1)), d_o[r * stride + c] = bf16(r == 2 ? 1.0f : 0.0f);
+  qkv[2 * stride + 16] = bf16(1.5f);  // one key, so that the last query has a gradient: queries are zero and scores stay equal
   DeviceBuffer<std::int32_t> begin(std::vector<std::int32_t>{0, 0, 0}), end(std::vector<std::int32_t>{1, 2, 3});
   DeviceBuffer<float> lse(3), delta(3);
   cuda::AttentionBackwardArgs b;
@@ -214,6 +215,8 @@ TEST_CASE("queries and gradients of attention past 2^31 elements") {
     cuda::attention_backward(b, nullptr);
     CHECK(static_cast<float>(grad[2 * stride + 32]) == Approx(1.0 / 3).epsilon(0.01));
     CHECK(static_cast<float>(grad[32]) == Approx(1.0 / 3).epsilon(0.01));
+    // dq = scale sum P (dP - D) K: dP of the last key is 3 v_dim, D the mean 2 v_dim, P a third, its K 1.5.
+    CHECK(static_cast<float>(grad[2 * stride]) == Approx(static_cast<double>(a.scale) * static_cast<double>(a.v_dim) * 0.5).epsilon(0.01));
   }
   // Three sequences of one row: the last begins past 2^31 elements and sees itself, with a score of -4 x 3.
   end[1] = end[2] = 1;
