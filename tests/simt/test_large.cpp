@@ -195,7 +195,7 @@ TEST_CASE("caches past 2^31 elements: appending, one query over them on both kin
 TEST_CASE("queries and gradients of attention past 2^31 elements") {
   // Three rows of one sequence, far apart; the last sees all keys. Values of key j are j + 1, scores are equal.
   const std::int64_t stride = std::int64_t{1} << 30;
-  Sparse<bf16> qkv(3 * stride), o(3 * stride), d_o(3 * stride), grad(3 * stride);
+  Sparse<bf16> qkv(4 * stride), o(4 * stride), d_o(4 * stride), grad(4 * stride);
   for (std::int64_t r = 0; r < 3; ++r)
     for (std::int64_t c = 0; c < 16; ++c) qkv[r * stride + 32 + c] = bf16(static_cast<float>(r + 1)), d_o[r * stride + c] = bf16(r == 2 ? 1.0f : 0.0f);
   qkv[2 * stride + 16] = bf16(1.5f);  // one key, so that the last query has a gradient: queries are zero and scores stay equal
@@ -230,6 +230,20 @@ TEST_CASE("queries and gradients of attention past 2^31 elements") {
     CHECK(lse[2] == Approx(-12.0));
     cuda::attention_backward(b, nullptr);
     CHECK(static_cast<float>(grad[2 * stride + 32]) == 1.0f);
+  }
+  // Two sequences of two rows: the second begins past 2^31 elements, its last query sees both keys with equal scores. Values 3 and 4, keys 0 and 1.5:
+  // dP 3 v_dim and 4 v_dim, D their mean, P a half, dq = (4 - 3) v_dim / 4 x 1.5.
+  qkv[2 * stride] = bf16(0.0f), qkv[2 * stride + 16] = bf16(0.0f), qkv[3 * stride + 16] = bf16(1.5f);
+  for (std::int64_t c = 0; c < 16; ++c) qkv[3 * stride + 32 + c] = bf16(4.0f), d_o[3 * stride + c] = bf16(1.0f);
+  DeviceBuffer<std::int32_t> from(std::vector<std::int32_t>{0, 0, 0, 0}), to(std::vector<std::int32_t>{1, 2, 1, 2});
+  DeviceBuffer<float> sums(4), products(4);
+  a.queries = a.keys = {2, 2, nullptr}, a.row_limit = 4, a.rows_per_sequence = a.keys_per_sequence = 2, a.begin = from.data(), a.end = to.data(), a.lse = sums.data(), b.delta = products.data();
+  for (const bool tensor : {true, false}) {
+    a.v_dim = tensor ? 16 : 15;
+    REQUIRE(cuda::attention_kernel_for(a) == (tensor ? cuda::AttentionKernel::kTensor : cuda::AttentionKernel::kSimt));
+    cuda::attention(a, nullptr);
+    cuda::attention_backward(b, nullptr);
+    CHECK(static_cast<float>(grad[3 * stride]) == Approx(static_cast<double>(a.v_dim) * 0.375).epsilon(0.01));
   }
 }
 
