@@ -106,23 +106,25 @@ struct Work {
     tile.apart = apart;
     // Laying out X waits for memory, the tiles do not: the last of them each prefetch one of the rows that come next.
     std::int64_t tiles_left = tiles * ceil_div(block.size(), kTileColumns);
-    // What a tile reads ahead of its turn: the next panel of W, shared out over the tiles of this one.
-    const std::int64_t lines_a_tile = ks.size() / 4;
+    // What a tile reads ahead of its turn: the next panel of W, spread evenly over the tiles of this one (in bursts it would fill the queue
+    // to DRAM: 256x576x2304 on cold weights 0.89 instead of 0.915).
+    const std::int64_t panel_bytes = ks.size() * kTileColumns * 4, prefetches = std::max<std::int64_t>(1, ks.size() / 4 * 2);
+    const std::int64_t ahead_step = std::min(kLine, ceil_div(panel_bytes, tiles * prefetches));
     for (std::int64_t c = block.begin; c < block.end; c += kTileColumns) {
       tile.columns = std::min(kTileColumns, block.end - c);
       // Ranges and blocks begin at panels, so only the matrix' last panel is narrower.
       tile.b = p.packed ? w + c * p.k + ks.begin * tile.columns : w_block + (c - block.begin) * ks.size();
       const char* const next = reinterpret_cast<const char*>(p.packed ? w + (c + kTileColumns) * p.k + ks.begin * kTileColumns : tile.b + kTileColumns * ks.size());
-      const std::int64_t next_lines = c + kTileColumns < block.end ? ks.size() * kTileColumns / kLineFloats : 0;
+      const std::int64_t next_bytes = c + kTileColumns < block.end ? panel_bytes : 0;
       for (int i = 0; i < tiles; ++i) {
         const Range r = part(here.size(), tiles, i, 1);
         tile.rows = r.size();
         tile.a = x_block + r.begin * ks.size();
         tile.c = y + (here.begin + r.begin) * p.n + c;
         tile.bias = bias != nullptr && ks.begin == 0 ? bias + c : nullptr;
-        const bool prefetch = i * lines_a_tile < next_lines;
-        tile.ahead = prefetch ? next + i * lines_a_tile * kLine : reinterpret_cast<const char*>(tile.b);
-        tile.ahead_step = prefetch ? kLine : 0;
+        const std::int64_t ahead = i * prefetches * ahead_step;
+        tile.ahead = ahead < next_bytes ? next + ahead : reinterpret_cast<const char*>(tile.b);
+        tile.ahead_step = ahead < next_bytes ? ahead_step : 0;
         --tiles_left;
         tile.row_ahead = tiles_left < next_x.rows.size() ? x + (next_x.rows.end - 1 - tiles_left) * p.k + next_x.k : tile.a;
         f32_tile_avx512(tile);
@@ -140,9 +142,10 @@ std::int64_t w_block_floats(const F32Product& p, const F32Blocks& b) { return p.
 F32Blocks f32_blocks(const F32Product& p) {
   // Long blocks of k: every further one reads and writes all of Y once more. One thread, fraction of the FMA probe: 256x576x2304 0.90 in
   // two blocks, 0.88 in three; 512x4096x4096 0.955 in three, 0.94 in six, 0.93 in two; 1792x896x3584 0.965 in two, 0.91 in three.
-  // Low blocks of rows: beside the next rows of X and two panels of W they stay in an L2 of 1 MiB. 2-core EPYC (family 26), one and two
-  // threads: 2048x576x2304 0.940 and 0.937 with 256 KiB of X, 0.917 and 0.909 with 1 MiB and no rows prefetched; 2048x1728x576 0.96, 0.94.
-  constexpr std::int64_t kLongest = 1792, kXBytes = 256 << 10, kWBytes = 4 << 20;
+  // Blocks of rows: beside the next rows of X and two panels of W they stay in an L2 of 1 MiB; yet a few hundred rows are one or two blocks,
+  // or cold weights are read once more for each. 2-core EPYC (family 26), two threads, weights from DRAM, fraction of the FMA probe:
+  // 2048x576x2304 in blocks of 112 rows 0.94, of 224 0.93, of 56 0.94; 256x576x2304 in 64 0.92, in 43 0.89; 256x1728x576 in 128 0.935, in 43 0.89.
+  constexpr std::int64_t kLongest = 1792, kXBytes = 512 << 10, kWBytes = 4 << 20;
   F32Blocks blocks;
   const std::int64_t parts = ceil_div(p.k, kLongest);
   blocks.k = std::min(p.k, round_up(ceil_div(p.k, parts), 4));

@@ -28,8 +28,8 @@ struct F32Tile {
   std::int64_t rows = 0, columns = 0, k = 0;
   const float* bias = nullptr;
   bool accumulate = false;
-  const void* ahead = nullptr;  // prefetched into L2 meanwhile, one line per four steps of k; may point anywhere
-  std::int64_t ahead_step = 0;  // bytes from one such line to the next
+  const void* ahead = nullptr;  // prefetched into L2 meanwhile, twice per four steps of k; may point anywhere
+  std::int64_t ahead_step = 0;  // bytes from one such prefetch to the next; less than a line spreads few lines over the tile
   const float* row_ahead = nullptr;  // k floats, prefetched into L2 too; may point anywhere
   bool apart = false;                // every element of X is broadcast by an instruction of its own
 };

@@ -59,7 +59,8 @@ void tile(const F32Tile& t) {
 #pragma GCC unroll 4
     for (int step = 0; step < 4; ++step) multiply<kRows, kApart>(a + step * kRows, load(b + step * b_stride, 0), load(b + step * b_stride, 1), acc);
     _mm_prefetch(ahead, _MM_HINT_T1);
-    ahead += t.ahead_step;
+    _mm_prefetch(ahead + t.ahead_step, _MM_HINT_T1);
+    ahead += 2 * t.ahead_step;
     _mm_prefetch(reinterpret_cast<const char*>(row_ahead), _MM_HINT_T1);  // each line four times: cheaper than counting
     row_ahead += 4;
     a += 4 * kRows;
