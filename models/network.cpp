@@ -234,11 +234,15 @@ class Checker {
 // Drops kinds that no layer uses and merges equal ones; the order of first use stays.
 void compact_kinds(Network& network) {
   std::vector<BlockConfig> kinds;
+  std::vector<int> place(network.kinds.size(), -1);
   for (int& kind : network.layers) {
-    const BlockConfig& block = network.kinds[static_cast<size_t>(kind)];
-    auto found = std::find(kinds.begin(), kinds.end(), block);
-    if (found == kinds.end()) found = kinds.insert(kinds.end(), block);
-    kind = static_cast<int>(found - kinds.begin());
+    int& to = place[static_cast<size_t>(kind)];
+    if (to < 0) {
+      BlockConfig& block = network.kinds[static_cast<size_t>(kind)];
+      to = static_cast<int>(std::find(kinds.begin(), kinds.end(), block) - kinds.begin());
+      if (static_cast<size_t>(to) == kinds.size()) kinds.push_back(std::move(block));
+    }
+    kind = to;
   }
   network.kinds = std::move(kinds);
 }
@@ -260,16 +264,20 @@ Network with_routes(const Network& dense, std::int64_t every, const Route& route
     throw_input(fmt::format("no block is routed: {} is more than the {} layers", every, dense.layer_count()),
                 {"", 0, "mod-every"});
   Network twin = dense;
-  for (std::int64_t l = 0; l < dense.layer_count(); ++l) {
-    if (l % every != every - 1) continue;
-    BlockConfig block = dense.block(l);
-    if (block.route)
-      throw_input(fmt::format("layer {} of {} is routed already", l, dense.name), {"", 0, "mod-every"},
-                  "start from the dense model");
-    block.route = route;
-    twin.layers[static_cast<size_t>(l)] = static_cast<int>(twin.kinds.size());
-    twin.kinds.push_back(std::move(block));
-    if (twin.kinds.size() > 2 * dense.kinds.size() + 16) compact_kinds(twin);
+  std::vector<int> routed(dense.kinds.size(), -1);  // by kind: the same with the route
+  for (std::int64_t l = every - 1; l < dense.layer_count(); l += every) {
+    int& kind = twin.layers[static_cast<size_t>(l)];
+    int& to = routed[static_cast<size_t>(kind)];
+    if (to < 0) {
+      BlockConfig block = dense.block(l);
+      if (block.route)
+        throw_input(fmt::format("layer {} of {} is routed already", l, dense.name), {"", 0, "mod-every"},
+                    "start from the dense model");
+      block.route = route;
+      to = static_cast<int>(twin.kinds.size());
+      twin.kinds.push_back(std::move(block));
+    }
+    kind = to;
   }
   compact_kinds(twin);
   twin.name += "-mod";

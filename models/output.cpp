@@ -1,5 +1,7 @@
 #include "models/output.hpp"
 
+#include <algorithm>
+
 namespace fathom {
 namespace {
 
@@ -26,6 +28,7 @@ BlockExpectation::Random Output::kept(const OpSpec& spec) {
   BlockExpectation::Random random;
   random.units = expected_units(spec);
   random.rows = static_cast<double>(rows.count);
+  random.rest = rows.source == RowSource::kRest;
   random.sequences = 1;
   if (!attention) return random;
   random.sequences = static_cast<double>(attention->sequences);
@@ -35,7 +38,8 @@ BlockExpectation::Random Output::kept(const OpSpec& spec) {
   random.share = attention->key_share.value();
   // Absorbed latents are apart from the queries although only the chosen rows' are there: then the cache holds a share of the past.
   const bool apart = attention->apart && random.share == 1;
-  random.chosen = {attention->mask, 1, rows.count > 0 ? 1 : 0, rows.routed() ? rows.probability.value() : -1, random.share, random.sequences, apart};
+  const std::int64_t queries = attention->sequences > 0 ? rows.count / attention->sequences : 0;  // all candidates, where rows are random
+  random.chosen = {attention->mask, std::max<std::int64_t>(1, queries), queries, rows.routed() ? rows.probability.value() : -1, random.share, random.sequences, apart};
   return random;
 }
 

@@ -125,6 +125,7 @@ class Output {
     if (keep_ == Keep::kContext || (keep_ == Keep::kBatch && by_rows_)) {
       BlockExpectation::Random& last = block.kept.emplace_back();
       if (rows) last = kept(op);
+      last.by_rows = rows;
       last.cost = rows ? expected_at(last.units, last.rows, last.sequences, last.pairs, last.keys) : expected_cost(op);
       block.expected += last.cost;
     } else {

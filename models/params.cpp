@@ -104,7 +104,7 @@ void count_mlp(Tally& t, const Network& net, const MlpConfig& m, Part ffn, Part 
   t.idle_matrix(checked_mul(weights, static_cast<u128>(idle)));
   t.idle_other(checked_mul(biases, static_cast<u128>(idle)));
   t.matrix(experts, product(matrices, h, e.shared, e.shared_width));
-  if (m.bias) t.other(experts, product(e.shared) * (product(bias_of_width, e.shared_width) + product(h)));
+  if (m.bias && e.shared > 0) t.other(experts, product(bias_of_width, e.shared, e.shared_width) + product(h));  // one wide MLP: one bias behind it
   if (e.shared_gate) t.matrix(router, product(h));
   t.matrix(router, product(h, e.experts + e.noops));
   if (e.router_bias) t.other(router, product(e.experts + e.noops));

@@ -25,6 +25,8 @@ struct BlockExpectation {
     ExpectedUnits units;
     double rows = 0, sequences = 0;   // at the batch that was counted; both are numbers per sequence times the batch, and so are these
     double pairs = -1, keys = 0;      // where they depend on which rows are chosen
+    bool rest = false;                // of the rows that a router did not choose
+    bool by_rows = true;              // nothing but the rows matters: `units` says it all
     // For another number of cached keys.
     bool attention = false;           // the only op whose expectation that changes
     ExpectedCost cost;                // of any other, at the batch that was counted

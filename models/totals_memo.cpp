@@ -31,6 +31,19 @@ std::int64_t length_period(const Network& network, const Scenario& s, bool expec
   return network.kinds.size() <= 64 ? period : 0;
 }
 
+// Which routed blocks have rows: one whose slots are empty reads no weights, nor does a bypass adapter that no row is left for. Two bits a kind.
+std::array<std::uint64_t, 2> idle_parts(const Network& network, std::int64_t length) {
+  std::array<std::uint64_t, 2> idle{};
+  for (size_t i = 0; i < network.kinds.size(); ++i) {
+    const std::optional<Route>& route = network.kinds[i].route;
+    if (!route) continue;
+    const std::int64_t slots = slots_of(*route, length);
+    if (slots == 0) idle[0] |= std::uint64_t{1} << i;
+    if (slots == length && route->adapter > 0) idle[1] |= std::uint64_t{1} << i;
+  }
+  return idle;
+}
+
 constexpr std::int64_t kFirstLength = 4;  // where the surface begins: up to three slots fit
 
 // The route whose slots all routed blocks have in a training or prefill step of S tokens, where every sum is a polynomial in S and those slots. nullptr: there is none.
@@ -50,37 +63,8 @@ const Route* common_route(const Network& network, const Scenario& s) {
 
 }  // namespace
 
-TotalsMemo::Sums TotalsMemo::sums_of(const ListTotals& totals) {
-  Sums sums{};
-  std::size_t at = 0;
-  const Cost& total = totals.total;
-  sums[at++] = total.flops.value();
-  sums[at++] = total.flops_recompute.value();
-  sums[at++] = total.read.value();
-  sums[at++] = total.written.value();
-  for (const Elements& each : total.elements) sums[at++] = each.value();
-  for (const Flops& each : totals.flops_by_part) sums[at++] = each.value();
-  for (const Flops& each : totals.flops_by_pass) sums[at++] = each.value();
-  return sums;
-}
-
-ListTotals TotalsMemo::totals_of(const Sums& sums) {
-  ListTotals totals;
-  std::size_t at = 0;
-  Cost& total = totals.total;
-  total.flops = Flops(sums[at++]);
-  total.flops_recompute = Flops(sums[at++]);
-  total.read = Bytes(sums[at++]);
-  total.written = Bytes(sums[at++]);
-  for (Elements& each : total.elements) each = Elements(sums[at++]);
-  for (Flops& each : totals.flops_by_part) each = Flops(sums[at++]);
-  for (Flops& each : totals.flops_by_pass) each = Flops(sums[at++]);
-  return totals;
-}
-
-TotalsMemo::Sums TotalsMemo::Surface::value(std::int64_t length, std::int64_t slots) const {
+Sums TotalsMemo::Surface::value(std::int64_t length, std::int64_t slots) const {
   const std::int64_t x = length - kFirstLength, y = slots - 1;
-  const auto wrap = [](std::int64_t n) { return n < 0 ? u128{0} - static_cast<u128>(-n) : static_cast<u128>(n); };
   const u128 xx = wrap(x * (x - 1) / 2), xy = wrap(x * y), yy = wrap(y * (y - 1) / 2), ux = wrap(x), uy = wrap(y);
   Sums sums = at;
   for (std::size_t i = 0; i < kSums; ++i)
@@ -182,16 +166,14 @@ bool TotalsMemo::expectation_slopes(u128 steps, const std::vector<BlockExpectati
 TotalsMemo::LengthClass* TotalsMemo::class_of(const Network& network, const Scenario& scenario) {
   if (period_ == 0 || scenario.length < 2 || !moderate(scenario)) return nullptr;  // one token needs no gathering of the last
   const std::int64_t residue = scenario.length % period_;
-  std::uint64_t empty = 0;
-  for (size_t i = 0; i < network.kinds.size(); ++i)
-    if (network.kinds[i].route && slots_of(*network.kinds[i].route, scenario.length) == 0) empty |= std::uint64_t{1} << i;
+  const std::array<std::uint64_t, 2> idle = idle_parts(network, scenario.length);
   const std::int64_t stretch = stretch_of(network, scenario.past + scenario.length);
   if (!classes_.empty() && classes_.back().stretch != stretch) classes_.clear();  // lengths rise, and leave a stretch behind
   for (LengthClass& known : classes_)
-    if (known.residue == residue && known.empty == empty) return &known;
+    if (known.residue == residue && known.idle == idle) return &known;
   classes_.emplace_back();
   classes_.back().residue = residue;
-  classes_.back().empty = empty;
+  classes_.back().idle = idle;
   classes_.back().stretch = stretch;
   return &classes_.back();
 }
@@ -200,15 +182,21 @@ TotalsMemo::LengthClass* TotalsMemo::class_of(const Network& network, const Scen
 void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
   slope_.reset();
   blocks_.clear();
-  on_line_ = false;
+  on_line_ = Line::kNone;
   if (const ListTotals* totals = contexts_.at(network, scenario, expectations_)) {
     first_ = *totals;
-    on_line_ = expectations_ && !first_.affine_in_batch;
+    if (expectations_ && !first_.affine_in_batch) on_line_ = Line::kContexts;
+    return;
+  }
+  if (const ListTotals* totals = lengths_.at(network, scenario, expectations_)) {
+    first_ = *totals;
+    if (expectations_ && !first_.affine_in_batch) on_line_ = Line::kLengths;
     return;
   }
   if (one_capacity_ && scenario.length >= kFirstLength && moderate(scenario)) {
     const std::int64_t slots = slots_of(*common_route(network, scenario), scenario.length);
-    if (slots > 0 && (surfaces_ || ++requests_ > kPatience)) {
+    const bool spare = slots < scenario.length || std::none_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.route && kind.route->adapter > 0; });
+    if (slots > 0 && spare && (surfaces_ || ++requests_ > kPatience)) {
       if (!surfaces_) count_surfaces(network, scenario);
       slope_ = totals_of(surfaces_->second.value(scenario.length, slots));
       first_ = plus(totals_of(surfaces_->first.value(scenario.length, slots)), *slope_, static_cast<u128>(scenario.batch - 1));
@@ -229,8 +217,7 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
       at.batch = 2;
       two[k] = minus(count_totals(network, at, false), one[k]);
       same = same && one[k].affine_in_batch;
-      for (size_t i = 0; i < network.kinds.size(); ++i)  // an empty routed block must stay so
-        if ((lengths->empty >> i & 1) != 0) same = same && slots_of(*network.kinds[i].route, at.length) == 0;
+      same = same && idle_parts(network, at.length) == lengths->idle;
     }
     if (same) {
       const auto fit = [](const ListTotals* f) { return Polynomial{f[0], minus(f[1], f[0]), minus(minus(f[2], f[1]), minus(f[1], f[0]))}; };
@@ -274,6 +261,7 @@ const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t netwo
     requests_ = 0;
     blocks_.clear();
     contexts_.reset();
+    lengths_.reset();
   }
   if (!same_length) {
     scenario_.reset();  // nothing is remembered if counting throws
@@ -282,8 +270,9 @@ const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t netwo
     return first_;
   }
   if (scenario.batch == scenario_->batch) return first_;
-  if (on_line_) blocks_ = contexts_.blocks();
-  on_line_ = false;
+  if (on_line_ == Line::kContexts) blocks_ = contexts_.blocks();
+  if (on_line_ == Line::kLengths) blocks_ = lengths_.blocks();
+  on_line_ = Line::kNone;
   const bool affine = first_.affine_in_batch || !blocks_.empty();
   if (!affine || scenario.batch < scenario_->batch || !moderate(scenario)) return current_ = count_totals(network, scenario, expectations);
   if (slope_) return current_ = along(scenario.batch);

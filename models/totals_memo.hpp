@@ -8,15 +8,19 @@
 // residue class modulo q they are polynomials as well, as long as C > 0 (an op without rows reads no weights). Where all routed blocks have the same C, every sum is one
 // polynomial of degree 2 in (S, C), whatever the capacity: six counted points, found with slots instead of a share, give all lengths.
 //
-// Random rows (decode, thresholds) leave the declared sums affine in the batch; the expectation is worked out anew, op by op, from coefficients that do not depend on it.
+// Random rows (decode, thresholds) leave the declared sums affine in the batch; the expectation is worked out anew, op by op, from coefficients that do not depend on it
+// (along contexts: models/totals_context.hpp, along lengths: models/totals_length.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "models/builder.hpp"
 #include "models/totals_context.hpp"
+#include "models/totals_length.hpp"
+#include "models/totals_sums.hpp"
 
 namespace fathom {
 
@@ -33,20 +37,15 @@ class TotalsMemo {
     ListTotals at, d1, d2;
     ListTotals value(std::int64_t t) const;
   };
-  // Lengths of one residue, with the same routed blocks empty.
+  // Lengths of one residue, with the same routed blocks empty, and the same bypass adapters.
   struct LengthClass {
     std::int64_t residue = 0;
-    std::uint64_t empty = 0;
+    std::array<std::uint64_t, 2> idle{};
     std::int64_t stretch = 0;
     int requests = 0;
     std::int64_t first = 0;               // S0; 0: not counted yet
     Polynomial single, per_sequence;      // batch 1, and the rise per further sequence
   };
-  // Every exact sum of a list in one row.
-  static constexpr std::size_t kSums = 4 + kElementKinds + kPartCount + 4;
-  using Sums = std::array<u128, kSums>;
-  static Sums sums_of(const ListTotals& totals);
-  static ListTotals totals_of(const Sums& sums);
   // f(S, C) = at + x dS + y dC + x (x - 1) / 2 dSS + x y dSC + y (y - 1) / 2 dCC with x = S - kFirstLength, y = C - 1, modulo 2^128 (differences may be negative).
   struct Surface {
     Sums at, ds, dc, dss, dsc, dcc;
@@ -70,7 +69,9 @@ class TotalsMemo {
   int requests_ = 0;                      // of lengths with that many slots
   std::optional<std::pair<Surface, Surface>> surfaces_;   // batch 1, and per further sequence
   ContextLine contexts_;
-  bool on_line_ = false;                  // first_ is the last of contexts_, with an expectation that blocks_ does not hold yet
+  LengthLine lengths_;
+  // first_ is the last of contexts_ or lengths_, with an expectation that blocks_ does not hold yet.
+  enum class Line : std::uint8_t { kNone, kContexts, kLengths } on_line_ = Line::kNone;
   std::vector<BlockExpectation> blocks_, blocks_slope_;   // of `first_`, where only rows are random; per sequence (fixed sums alone)
 };
 

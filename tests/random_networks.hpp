@@ -153,9 +153,11 @@ inline Network random_network(std::uint64_t seed) {
       if (b.attention && !b.attention->mla) b.attention->rope_dim = 0;
   }
   n.final_norm = more.between(0, 5) > 0;
+  Dice biases(seed * 104729 + 11);
   const ActivationKind activations[] = {ActivationKind::kGeluTanh, ActivationKind::kGeluErf, ActivationKind::kSilu, ActivationKind::kRelu, ActivationKind::kRelu2};
   for (BlockConfig& b : n.kinds) {
     if (b.mlp) b.mlp->activation = activations[more.between(0, 4)];
+    if (b.mlp && b.mlp->moe) b.mlp->bias = biases.between(0, 3) == 0;
     if (!b.route) continue;
     Route& r = *b.route;
     const Rounding roundings[] = {Rounding::kFloor, Rounding::kHalfUp, Rounding::kCeil};

@@ -117,6 +117,10 @@ const std::string& RowEvaluator::evaluate(const SweepPoint& point, std::vector<S
 }
 
 const ListTotals& RowEvaluator::totals(const SweepPoint& point) {
+  if (point.family != SweepPoint::kNoLine && point.line == SweepPoint::kNoLine) {
+    if (kinds_.size() <= point.family_variant) kinds_.resize(point.family_variant + 1);
+    if (const ListTotals* known = kinds_[point.family_variant].totals(point.family, *point.network, point.scenario, need_expected_)) return *known;
+  }
   if (point.line == SweepPoint::kNoLine) return memo_.totals(*point.network, point.network_index, point.scenario, need_expected_);
   if (lines_.size() <= point.variant) lines_.resize(point.variant + 1);
   NetworkLine& line = lines_[point.variant];

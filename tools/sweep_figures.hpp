@@ -10,6 +10,7 @@
 #include "lib/machine.hpp"
 #include "lib/predict/predictor.hpp"
 #include "lib/units.hpp"
+#include "models/totals_kinds.hpp"
 #include "models/totals_line.hpp"
 #include "models/totals_memo.hpp"
 #include "tools/sweep_space.hpp"
@@ -66,6 +67,7 @@ class RowEvaluator {
   std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
   TotalsMemo memo_, twin_memo_;
   std::vector<NetworkLine> lines_;  // by variant
+  std::vector<KindMemo> kinds_;     // by variant of a family
   struct {
     std::int64_t length = -1, page = 0;
     DType dtype = DType::kF32;

@@ -181,6 +181,7 @@ void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
   point.line = line_size_ > 0 ? network / line_size_ : SweepPoint::kNoLine;
   point.line_at = line_size_ > 0 ? static_cast<std::int64_t>(network % line_size_) : 0;
   point.variant = static_cast<std::size_t>(rest);
+  point.family = families_ ? family_of(network) : SweepPoint::kNoLine;
   const PhasePart* part = phases_.data();
   while (rest >= part->rows) rest -= part->rows, ++part;
   point.keys[static_cast<std::size_t>(phase_column_)] = phase_name(part->phase);
@@ -190,12 +191,15 @@ void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
   point.scenario.length = point.scenario.context = kDefault;
   // Innermost axis first for the digits; the values are set outermost first, since some (dtype) are defaults of others (kv_dtype).
   std::uint32_t digits[24] = {};
+  std::size_t variant = 0;
   for (std::size_t i = axes_.size(); i-- > 0;) {
     const std::size_t size = axes_[i].size();
     if (!part->used[i] || size == 1) continue;
     digits[i] = static_cast<std::uint32_t>(rest % size);
     rest /= size;
+    if (axes_[i].slot != Slot::kParticipation) variant = variant * size + digits[i];
   }
+  point.family_variant = variant * phases_.size() + static_cast<std::size_t>(part - phases_.data());
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     const Axis& axis = axes_[i];
     if (part->used[i]) set_value(axis, digits[i], point);

@@ -54,6 +54,13 @@ bool relation(const std::string& text, std::int64_t& multiply, std::int64_t& div
   return true;
 }
 
+// Keys of the INI form that change nothing but how many layers of a kind there are, and how many tokens these take.
+bool of_family(const std::string& key) {
+  const std::size_t dot = key.find('.');
+  const std::string name = dot == std::string::npos ? key : key.substr(dot + 1);
+  return name == "layers" || name == "capacity" || name == "slots" || name == "rounding" || name == "min_slots";
+}
+
 }  // namespace
 
 std::vector<std::string> fraction_list(const std::string& text, std::string_view flag) {
@@ -90,6 +97,35 @@ SweepSpace::SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scena
   for (const PhasePart& part : phases_) rows_per_network_ += part.rows;
   rows_ = times(networks_, rows_per_network_);
   find_line();
+  find_family();
+}
+
+// Whether many configurations differ in layers and shares alone.
+void SweepSpace::find_family() {
+  constexpr std::uint64_t kMostVariants = 64, kFewest = 16;
+  std::uint64_t members = 1, participations = 1;
+  const auto grow = [&](std::uint64_t by) { members = by > kFewest ? kFewest : members * by; };
+  for (const ModelAxis* axis : {&every_, &capacity_, &slots_, &rounding_})
+    if (members < kFewest) grow(axis->values.size());
+  for (std::size_t i = 0; i < set_values_.size(); ++i)
+    if (members < kFewest && of_family(overrides_[0].keys()[i])) grow(set_values_[i].size());
+  for (const Axis& axis : axes_)
+    if (axis.slot == Slot::kParticipation) participations = axis.size();
+  if (members < kFewest) grow(participations);
+  families_ = members >= kFewest && rows_per_network_ / participations <= kMostVariants;
+}
+
+// The network's number without the digits that a family leaves open.
+std::uint64_t SweepSpace::family_of(std::uint64_t index) const {
+  std::uint64_t family = 0;
+  const auto digit = [&](std::size_t size, bool open) {
+    if (!open) family = family * size + index % size;
+    index /= size;
+  };
+  digit(gate_.values.size(), false);
+  for (const ModelAxis* axis : {&rounding_, &slots_, &capacity_, &every_}) digit(axis->values.size(), true);
+  for (std::size_t i = set_values_.size(); i-- > 0;) digit(set_values_[i].size(), of_family(overrides_[0].keys()[i]));
+  return family * models_.size() + index;
 }
 
 // The innermost axis of networks, if it is a size that every cost is a polynomial in, in even steps.
@@ -241,7 +277,7 @@ void SweepSpace::set_network(std::uint64_t index, SweepPoint& point) const {
       point.storage = with_routes(*made, std::stoll(every), route);
       made = &point.storage;
     }
-    validate(*made);
+    if (made == &base) validate(base);  // the others were validated when they were made
     point.network = made;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInternal) throw;

@@ -40,6 +40,9 @@ struct SweepPoint {
   std::uint64_t line = kNoLine;
   std::int64_t line_at = 0;
   std::size_t variant = 0;            // which of a network's configurations
+  // Networks that differ in their layers, or in the share of tokens that their routes take, are one family (models/totals_kinds.hpp); none: kNoLine.
+  std::uint64_t family = kNoLine;
+  std::size_t family_variant = 0;     // as `variant`, whatever the participation
   std::vector<std::string> keys;      // texts of the key columns; empty where a column does not apply
   Network storage, unrouted;          // memory of `network`
 };
@@ -91,6 +94,8 @@ class SweepSpace {
   int add_column(const std::string& key, Unit unit, bool number);
   bool applies(const Axis& axis, Phase phase) const;
   void find_line();
+  void find_family();
+  std::uint64_t family_of(std::uint64_t network) const;
   void set_network(std::uint64_t index, SweepPoint& point) const;
   void set_value(const Axis& axis, std::size_t at, SweepPoint& point) const;
   std::int64_t default_length(const Network& network) const;
@@ -98,6 +103,7 @@ class SweepSpace {
   bool gpu_ = false;
   std::uint64_t rows_ = 0, networks_ = 1, rows_per_network_ = 0;
   std::uint64_t line_size_ = 0;              // networks of one line; 0: there are none
+  bool families_ = false;
   std::vector<SweepColumn> columns_;
   std::vector<Network> models_;
   std::vector<NetworkOverrides> overrides_;  // none or one

@@ -79,10 +79,10 @@ AuditClaim mode_saving(const AuditSetting& s) {
   const Rational full = full_block_flops(forms, block);
   AuditClaim c{18, "article", "MoDE saves up to 75 %", {}, "", AuditVerdict::kDoesNotHold, "only staged routing of at least three quarters of the blocks: q (1 - rho) >= .75, for example every block at 1/4"};
   const double q = routed_share(s.routed).value();
-  const double rho = mean_capacity(s.routed, s.length).value();
+  const double rho = mean_slots(s.routed, s.length).value();
   c.figures.push_back(percent("token work saved, this model's pattern", "75 %", q * (1 - rho), "q (1 - rho)"));
-  c.figures.push_back(percent("most that half of the blocks can save", "75 %", routed_share(alternate(s.dense, 2, {1, 8})).value(), "q (1 - rho) < q"));
-  c.figures.push_back(percent("token work saved, every block at 1/4", "75 %", 1 - mean_capacity(alternate(s.dense, 1, {1, 4}), s.length).value(), "q (1 - rho), q = 1"));
+  c.figures.push_back(percent("most that every second block can save", "75 %", routed_share(alternate(s.dense, 2, {1, 8})).value(), "q (1 - rho) < q"));
+  c.figures.push_back(percent("token work saved, every block at 1/4", "75 %", 1 - mean_slots(alternate(s.dense, 1, {1, 4}), s.length).value(), "q (1 - rho), q = 1"));
   for (const Fraction& nu : {Fraction{1, 2}, Fraction{7, 8}})
     c.figures.push_back(percent(fmt::format("one block saved, integrated, {} of the assignments no-ops", nu.str()), "",
                                 (Rational::of(nu) * forms.length * forms.ffn(block) / full).value(), "nu x FFN / block, whole square, routers left out"));
@@ -111,7 +111,7 @@ AuditClaim router_share(const AuditSetting& s) {
     c.figures.push_back(percent(fmt::format("of a 1/8 routed block, width {}", width), "< 0.1 %", (Rational(2) * width * s.length / routed_block(width, s.length)).value(), "2 S h / (24 h^2 C + 4 h C^2)"));
   const Rational hidden = Rational(s.dense.width / 2);
   const Rational predictor = Rational(2) * (Rational(s.dense.width) * hidden + hidden);
-  const Rational share = Rational(1, 8);
+  const Rational share = Rational(s.length / 8) / forms.length;
   const TokenShares eighth{share, share, share, share * share * forms.length * forms.length};
   c.figures.push_back(percent("predictor of hidden width h/2, of a full block", "", (predictor / full).value(), "2 (hu + u) per token, u = h/2"));
   c.figures.push_back(percent("the same of a 1/8 routed block", "", (predictor * forms.length / block_flops(forms, block, eighth)).value(), "2 S (hu + u) over C rows and C^2 pairs"));

@@ -36,7 +36,7 @@ AuditClaim pairs_claim(const AuditSetting& s) {
 
 AuditClaim components_claim(const AuditSetting& s) {
   const double q = routed_share(s.routed).value();
-  const double rho = mean_capacity(s.routed, s.length).value();
+  const double rho = mean_slots(s.routed, s.length).value();
   const std::int64_t slots = slots_of(*first_route(s.routed), s.length);
   const double tokens = 1 - q * (1 - rho);
   const double square = 1 - q * (1 - rho * rho);
@@ -63,7 +63,7 @@ AuditClaim steps_claim() {
 }
 
 std::vector<AuditClaim> predictor_claims(const AuditSetting& s) {
-  const double rho = mean_capacity(s.routed, s.length).value();
+  const double rho = mean_slots(s.routed, s.length).value();
   AuditClaim bypass{4, "deck", "a predictor that always says bypass is right for 87.5 % of the tokens", {}, "", AuditVerdict::kHolds, "rho = 1/8 and labels that hold exactly C ones"};
   bypass.figures.push_back(percent("always the larger class", "87.5 %", std::max(rho, 1 - rho), "max(rho, 1 - rho)"));
   bypass.figures.push_back(percent("guessing at the base rate", "", rho * rho + (1 - rho) * (1 - rho), "rho^2 + (1 - rho)^2"));

@@ -64,7 +64,7 @@ AuditClaim fixed_budget(const AuditSetting& s) {
 
 AuditClaim experts() {
   const ParameterCount params = count_parameters(builtin_network("mixtral-8x7b"));
-  AuditClaim c{28, "article, post", "MoE: constant share of active parameters, large memory", {}, "", AuditVerdict::kHolds, "by definition of top-k experts"};
+  AuditClaim c{28, "article", "MoE: constant share of active parameters, large memory", {}, "", AuditVerdict::kHolds, "by definition of top-k experts"};
   c.figures.push_back(percent("active share of Mixtral 8x7B", "", params.active.to_double() / params.total.to_double(), "active / total parameters"));
   c.figures.push_back(count("its bytes in bf16", "", 2 * params.total.to_double(), "2 x parameters"));
   return c;
@@ -72,7 +72,7 @@ AuditClaim experts() {
 
 AuditClaim skipping(const AuditSetting& s) {
   const double q = routed_share(s.routed).value();
-  const double rho = mean_capacity(s.routed, s.length).value();
+  const double rho = mean_slots(s.routed, s.length).value();
   AuditClaim c{29, "article", "important tokens use all layers, filler skips 40-80 %", {}, "", AuditVerdict::kDoesNotHold, "80 % needs at least 80 % of the blocks routed; with every second block routed nobody skips more than half"};
   c.figures.push_back(percent("layers a token skips on average, this model", "40-80 %", q * (1 - rho), "q (1 - rho)"));
   c.figures.push_back(percent("most a token can skip, this model", "80 %", q, "q: the other blocks take every token"));

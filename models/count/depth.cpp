@@ -54,6 +54,16 @@ Rational mean_capacity(const Network& routed, std::int64_t length) {
   return count == 0 ? Rational(1) : sum / Rational(count);
 }
 
+Rational mean_slots(const Network& routed, std::int64_t length) {
+  Rational sum;
+  std::int64_t count = 0;
+  for (std::int64_t l = 0; l < routed.layer_count(); ++l) {
+    const BlockConfig& block = routed.block(l);
+    if (block.route) sum += Rational(slots_of(*block.route, length), length), ++count;
+  }
+  return count == 0 ? Rational(1) : sum / Rational(count);
+}
+
 Rational kv_saving(const Network& routed, std::int64_t length) {
   Rational dense, kept;
   for (std::int64_t l = 0; l < routed.layer_count(); ++l) {

@@ -28,9 +28,11 @@ struct TokenShares {
 Rational block_flops(const Forms& forms, const BlockConfig& block, const TokenShares& shares);
 Rational full_block_flops(const Forms& forms, const BlockConfig& block);  // every token, the whole square
 
-// Share of the model's blocks that are routed (q), and the mean over the routed blocks of their token share at this length (rho).
+// Share of the model's blocks that are routed (q); the mean over the routed blocks of their token share: declared (p of a decode step), and C/S as top-C takes them at
+// this length (rho).
 Rational routed_share(const Network& routed);
 Rational mean_capacity(const Network& routed, std::int64_t length);
+Rational mean_slots(const Network& routed, std::int64_t length);
 // KV bytes saved against the dense twin, before page waste: sum over routed layers of 1 - rho, over all layers.
 Rational kv_saving(const Network& routed, std::int64_t length);
 

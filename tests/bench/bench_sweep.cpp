@@ -106,6 +106,17 @@ int main(int count, char** words) {
   Sweep thresholds = sweep("MoD, prefill by threshold: lengths x batches", true, {}, "8:1600:8", "1:200");
   thresholds.scenario.routing = "threshold";
   sweeps.push_back(thresholds);
+  thresholds = sweep("MoD, prefill by threshold: lengths", true, {}, "1:30000", "1");
+  thresholds.scenario.routing = "threshold";
+  sweeps.push_back(thresholds);
+  for (const char* phase : {"prefill", "train", "decode"}) {
+    Sweep shares = sweep(std::string("MoD, ") + phase + ": capacities", true, {phase}, "2048", "1");
+    shares.model.capacity = "0.00002:0.6:0.00002";
+    sweeps.push_back(shares);
+    Sweep layers = sweep(std::string("MoD, ") + phase + ": layers x widths", true, {phase}, "2048", "1");
+    layers.model.set = {"width=28:11200:28", "layers=2:48"};
+    sweeps.push_back(layers);
+  }
   for (const char* phase : {"prefill", "decode"}) {
     Sweep experts = sweep(std::string("MoE, ") + phase + ": lengths x batches", false, {phase}, "8:1600:8", "1:200");
     experts.model.models = {"mixtral-8x7b"};

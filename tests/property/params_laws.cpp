@@ -162,8 +162,8 @@ void list_block(Listing& list, const Network& n, const BlockConfig& b, const std
       const std::int64_t elements = list_ffn(list, *b.mlp, n.width, e.width, at + "expert" + std::to_string(i) + ".");
       if (i >= e.picks) list.idle += elements;
     }
-    for (std::int64_t i = 0; i < e.shared; ++i)
-      list_ffn(list, *b.mlp, n.width, e.shared_width, at + "shared" + std::to_string(i) + ".");
+    // One MLP as wide as all shared experts, as DeepSeek's checkpoints hold them.
+    if (e.shared > 0) list_ffn(list, *b.mlp, n.width, e.shared * e.shared_width, at + "shared.");
     if (e.shared_gate) list.add(at + "shared_gate", n.width);
     list.add(at + "router", n.width * (e.experts + e.noops));
     if (e.router_bias) list.add(at + "router.bias", e.experts + e.noops);

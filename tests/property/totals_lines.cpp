@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
 
 #include "lib/error.hpp"
 #include "models/builder.hpp"
 #include "models/overrides.hpp"
 #include "models/registry.hpp"
+#include "models/totals_kinds.hpp"
+#include "models/totals_length.hpp"
 #include "models/totals_line.hpp"
 #include "models/totals_memo.hpp"
 #include "tests/random_networks.hpp"
@@ -160,4 +163,142 @@ TEST_CASE("prefill and training along lengths, through windows and chunks and wi
     }
   }
   CHECK(steps > 5000);
+}
+
+TEST_CASE("networks of the same kinds of layers, in other numbers and with other shares", "[totals_lines]") {
+  int followed = 0, random = 0, trained = 0, slots = 0;
+  std::uint64_t family = 0;
+  KindMemo memo;
+  for (std::uint64_t seed = 0; seed < seeds(400); ++seed) {
+    const Network base = random_network(seed);
+    for (const Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
+      Scenario scenario = random_scenario(seed, phase);
+      if (seed % 5 == 2) scenario.length += 20;
+      const bool shares = seed % 4 == 1 && scenario.routing == RoutingRule::kThreshold;
+      ++family;
+      for (std::int64_t at = 0; at < 20; ++at) {
+        std::mt19937_64 random_numbers(seed * 100 + static_cast<std::uint64_t>(at));
+        const auto draw = [&](std::int64_t most) { return static_cast<std::int64_t>(random_numbers() % static_cast<std::uint64_t>(most + 1)); };
+        Network network = base;
+        if (!base.weights_of.empty() && at % 2 == 1) continue;
+        if (base.weights_of.empty()) {
+          network.layers.resize(static_cast<std::size_t>(1 + draw(11)));
+          for (int& kind : network.layers) kind = static_cast<int>(draw(static_cast<std::int64_t>(base.kinds.size()) - 1));
+          if (network.mtp > 0) network.layers.back() = 0;
+        }
+        for (BlockConfig& kind : network.kinds) {
+          if (!kind.route) continue;
+          kind.route->capacity.reset(), kind.route->slots.reset(), kind.route->min_slots = 0;
+          if (draw(3) == 0) kind.route->slots = draw(9);
+          else kind.route->capacity = make_fraction(draw(13), 13);
+        }
+        if (shares) scenario.participation = make_fraction(draw(11), 11);
+        const bool expectations = seed % 3 != 0;
+        std::optional<ListTotals> counted;
+        try {
+          counted = count_totals(network, scenario, expectations);
+        } catch (const Error& error) {
+          REQUIRE(error.kind() == ErrorKind::kInput);
+          continue;
+        }
+        CAPTURE(seed, phase_name(phase), at, expectations);
+        const ListTotals* known = memo.totals(family, network, scenario, expectations);
+        if (!known) continue;
+        same(*known, *counted, expectations);
+        CHECK(known->affine_in_batch == counted->affine_in_batch);
+        ++followed;
+        random += expectations && !counted->affine_in_batch;
+        trained += phase == Phase::kTrain;
+        slots += phase == Phase::kPrefill && scenario.rule() == RoutingRule::kTopK && network.has_routes();
+      }
+    }
+  }
+  CHECK(followed > static_cast<int>(seeds(7000)));
+  CHECK(random > static_cast<int>(seeds(2000)));
+  CHECK(trained > static_cast<int>(seeds(1000)));
+  CHECK(slots > static_cast<int>(seeds(500)));
+}
+
+TEST_CASE("a family is left where its networks differ in more", "[totals_lines]") {
+  const Network base = builtin_network("mod-60m");
+  Scenario s;
+  s.length = 64;
+  KindMemo memo;
+  const auto ask = [&](const Network& network, std::uint64_t family) {
+    const ListTotals* known = memo.totals(family, network, s, false);
+    if (known) same(*known, count_totals(network, s), false);
+    return known != nullptr;
+  };
+  Network wide = base;
+  wide.width = 1152;
+  for (BlockConfig& kind : wide.kinds) kind.attention->heads = kind.attention->kv_heads = 18;
+  for (int i = 0; i < 10; ++i) CHECK(ask(base, 1) == (i >= 6));
+  for (int i = 0; i < 10; ++i) CHECK(ask(wide, 2) == (i >= 6));
+  s.length = 65;
+  CHECK(!ask(wide, 2));
+  Network tied = base;
+  tied.weights_of = std::vector<int>(tied.layers.size(), 0);
+  for (std::size_t l = 0; l < tied.layers.size(); ++l) tied.weights_of[l] = tied.layers[l];
+  for (int i = 0; i < 10; ++i) CHECK(!ask(tied, 3));
+}
+
+TEST_CASE("prefills by threshold along lengths", "[totals_lines]") {
+  int steps = 0, random = 0, followed = 0;
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
+    const Network network = random_network(seed);
+    Scenario s = random_scenario(seed, Phase::kPrefill);
+    s.routing = RoutingRule::kThreshold;
+    const bool expectations = seed % 3 != 0;
+    TotalsMemo memo;
+    LengthLine line;
+    try {
+      count_totals(network, s, expectations);
+    } catch (const Error& error) {
+      REQUIRE(error.kind() == ErrorKind::kInput);
+      continue;
+    }
+    for (std::int64_t k = 1; k < 60; ++k) {
+      s.length = k % 17 == 16 ? 2 : k < 40 ? k : k * k * 7;
+      for (const std::int64_t batch : {2, 5, 9}) {
+        if (batch > 2 && k % 3 != 0) continue;
+        s.batch = batch;
+        CAPTURE(seed, expectations, s.length, batch);
+        const ListTotals counted = count_totals(network, s, expectations);
+        same(memo.totals(network, 1, s, expectations), counted, expectations);
+        ++steps;
+        random += expectations && !counted.affine_in_batch;
+        if (batch == 2) followed += line.at(network, s, expectations) != nullptr;
+      }
+    }
+  }
+  CHECK(steps > static_cast<int>(seeds(20'000)));
+  CHECK(random > static_cast<int>(seeds(5000)));
+  CHECK(followed > static_cast<int>(seeds(2500)));
+}
+
+TEST_CASE("a bypass adapter that no row is left for reads no weights, along lengths too", "[totals_lines]") {
+  // Capacity 1, and one that rounds up to every token of short sequences: 0.98 of 12 is 11.76.
+  int whole = 0;
+  for (const Fraction& capacity : {Fraction{1, 1}, make_fraction(49, 50), make_fraction(3, 4)}) {
+    Network network = builtin_network("mod-adapter");
+    for (BlockConfig& kind : network.kinds) {
+      if (!kind.route) continue;
+      kind.route->slots.reset();
+      kind.route->capacity = capacity;
+      kind.route->rounding = Rounding::kCeil;
+      kind.route->kv = KvPolicy::kSelected;
+    }
+    for (const Phase phase : {Phase::kTrain, Phase::kPrefill}) {
+      TotalsMemo memo;
+      Scenario s;
+      s.phase = phase;
+      s.logits = phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
+      for (s.length = 1; s.length < 90; ++s.length) {
+        CAPTURE(capacity.str(), phase_name(phase), s.length);
+        same(memo.totals(network, 1, s, true), count_totals(network, s, true), true);
+        whole += slots_of(*network.kinds.back().route, s.length) == s.length;
+      }
+    }
+  }
+  CHECK(whole > 200);
 }
