@@ -130,12 +130,15 @@ void ProgramExecution::bind_program() {
 void ProgramExecution::fill() {
   std::set<TensorInstance> done;
   std::vector<float> values;
-  for (const BoundOp& bound : bound_) {
+  const auto look = [this] {  // before every tensor: an optimizer's op has all of them, gigabytes
     if (options_.stop && options_.stop()) throw Stopped();
+  };
+  for (const BoundOp& bound : bound_) {
     for (const auto* views : {&bound.in, &bound.out}) {
       for (const OperandView& v : *views) {
         const Tensor& tensor = workload_->tensors()[static_cast<size_t>(v.at.tensor)];
         if (!done.insert(v.at).second) continue;
+        look();
         const size_t count = static_cast<size_t>(v.rows * v.cols);
         if (tensor.role == Role::kWeight) {
           values.resize(count);
@@ -153,6 +156,7 @@ void ProgramExecution::fill() {
     const auto* adamw = std::get_if<AdamW>(bound.spec);
     if (!adamw || adamw->weight == DType::kF32) continue;
     for (size_t i = 0; i + 3 < bound.out.size(); i += 4) {
+      look();
       const OperandView& master = bound.out[i + 3];
       values.resize(static_cast<size_t>(master.rows * master.cols));
       fill_weight(workload_->tensors()[static_cast<size_t>(bound.out[i].at.tensor)], bound.out[i].at.copy, options_.seed, options_.fill, values);

@@ -130,10 +130,11 @@ class Runner {
   // Unbracketed passes from start to end: what a user sees.
   void raw_passes() {
     if (options_.bracketed && options_.raw_share <= 0) return;
-    const double budget = options_.bracketed ? options_.seconds * options_.raw_share : options_.seconds;
+    const double budget = options_.bracketed ? options_.seconds * options_.raw_share : options_.seconds, begin = elapsed();
     for (int round = 0; round < options_.max_rounds && !stop_; ++round) {
-      if (round >= options_.min_rounds && (elapsed() >= budget || (!options_.bracketed && raw_settled()))) {
-        if (!options_.bracketed) stopped_by_ = elapsed() >= budget ? "time" : "spread";
+      const bool over = is_over(budget, begin, round);
+      if (round >= options_.min_rounds && (over || (!options_.bracketed && raw_settled()))) {
+        if (!options_.bracketed) stopped_by_ = over ? "time" : "spread";
         break;
       }
       report("end to end", round, elapsed() / options_.seconds);
@@ -149,6 +150,12 @@ class Runner {
     }
   }
 
+  // Whether one more round would end further behind the budget than this moment lies before it. `rounds`: since `begin`.
+  bool is_over(double budget, double begin, int rounds) const {
+    const double now = elapsed();
+    return now >= budget || (rounds > 0 && now + (now - begin) / rounds / 2 > budget);
+  }
+
   bool raw_settled() const {
     for (const Subject& s : subjects_)
       if (static_cast<int>(s.raw.size()) < kRoundsForSpread || halves_spread(s.raw) > options_.target_spread) return false;
@@ -162,9 +169,10 @@ class Runner {
     references_.clear();
     for (auto& [name, ceiling] : ceilings_) ceiling.rates.clear();
     stopped_by_ = "rounds";
+    const double begin = elapsed();
     for (int round = 0; round < options_.max_rounds && !stop_; ++round) {
       if (round >= options_.min_rounds) {
-        if (elapsed() >= options_.seconds) {
+        if (is_over(options_.seconds, begin, round)) {
           stopped_by_ = "time";
           break;
         }

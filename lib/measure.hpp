@@ -48,7 +48,7 @@ struct MeasureProgress {
 };
 
 struct MeasureOptions {
-  double seconds = 20;           // budget for everything; the first rounds run whatever it says
+  double seconds = 20;           // budget for everything, met to half a round; the first rounds run whatever it says
   int min_rounds = 5;            // of raw passes, and of bracketed passes
   int max_rounds = 200;
   int warmup = 1;                // passes that are discarded

@@ -247,6 +247,13 @@ const std::vector<Column> kColumns{
     {"participation", "participation", kPercent, 3, "Share of tokens that a block processed in the run.",
      "rows_executed / rows", "ops[]"},
 
+    {"block", "block", kCount, 1, "Number of the block, from 0.", "", "rows of a trace"},
+    {"token", "token", kCount, 1, "Position of the token in the first sequence, from 0.", "", "rows of a trace"},
+    {"token_text", "text", kText, 1, "The token as it is read: a byte, a blank as ␣, others as hexadecimal digits.", "", "rows of a trace"},
+    {"routed", "routed", kCount, 2, "1 where the block chooses its tokens, 0 where every token takes it.", "", "rows of a trace"},
+    {"taken", "taken", kCount, 1, "1 where the block processed the token, 0 where the token passed it by.", "", "rows of a trace"},
+    {"router_weight", "router weight", kNone, 1, "The router's score of the token in this block; empty where the block is not routed.", "", "rows of a trace"},
+
     {"figure", "figure", kText, 1, "Which time of two records is compared, by its key.", "", "changes"},
     {"before_s", "before", kSeconds, 0, "The time in the first record.", "", "changes, ops"},
     {"after_s", "after", kSeconds, 0, "The time in the second record.", "", "changes, ops"},

@@ -36,6 +36,8 @@ void check_plot(const BarPlot& plot) {
                                  series.values.size(), plot.categories.size()));
     }
   }
+  if (!plot.shown.empty() && plot.shown.size() != plot.categories.size())
+    throw_internal(fmt::format("bar plot '{}': {} texts for {} categories", plot.key, plot.shown.size(), plot.categories.size()));
 }
 
 void check_plot(const RoutingMap& map) {

@@ -57,6 +57,8 @@ struct BarPlot {
   };
   std::vector<Series> series;
   bool stacked = false;
+  // One per category where the number behind a bar is not its length (a count behind its logarithm): shown beside the bar instead of the length.
+  std::vector<std::string> shown = {};
 };
 
 // A grid of blocks (rows, block 0 at the bottom) by tokens (columns): which token passes through which block.

@@ -162,7 +162,16 @@ std::string text_or_empty(const JsonValue& object, std::string_view key) {
   return found && found->is_string() ? found->as_string() : std::string();
 }
 
-Result read_result(const JsonValue& object) {
+// Errors of `object` stand at its place in the file.
+RoutingRecord read_routing_at(const JsonValue& object, const std::string& pointer) {
+  try {
+    return read_routing(object);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), {error.where().file, error.where().line, pointer + "/" + error.where().key}, error.hint());
+  }
+}
+
+Result read_result(const JsonValue& object, const std::string& pointer) {
   Result result;
   result.model = name_of(object.at("model"));
   result.fingerprint = text_or_empty(object, "fingerprint");
@@ -181,7 +190,7 @@ Result read_result(const JsonValue& object) {
   result.ops = read_rows(object, "ops");
   if (const JsonValue* ops = object.find("ops"))
     for (const JsonValue& op : ops->as_array("ops")) result.rounds_s.push_back(read_samples(op, "rounds_s"));
-  if (const JsonValue* routing = object.find("routing")) result.routing = read_routing(*routing);
+  if (const JsonValue* routing = object.find("routing")) result.routing = read_routing_at(*routing, pointer);
   result.notes = read_notes(object);
   return result;
 }
@@ -250,10 +259,17 @@ std::string write_record(const Record& record) {
 
 Record read_record(std::string_view text, const std::string& file) {
   const JsonValue root = parse_json(text, file);
-  const std::string schema = root.is_object() ? text_or_empty(root, "schema") : std::string();
-  if (schema != kRecordSchema)
-    throw_input(schema.empty() ? "this JSON file is no fathom record: it has no `schema` key" : "unknown record schema '" + schema + "'", {file, 0, "schema"},
-                std::string("records are written by --save FILE.json and carry \"schema\": \"") + std::string(kRecordSchema) + "\"");
+  const JsonValue* schema = root.find("schema");
+  if (!schema)
+    throw_input("this JSON file is no fathom record: it has no `schema` key", {file, 0, "schema"}, fmt::format("records are written by --save FILE.json and carry \"schema\": \"{}\"", kRecordSchema));
+  if (!schema->is_string() || schema->as_string() != kRecordSchema) {
+    JsonWriter found(0);
+    write_json(found, *schema);
+    std::string value = found.finish();
+    value.resize(std::min<std::size_t>(value.find('\n'), 60));
+    throw_input(fmt::format("is {}, and this program reads \"{}\" only", value, kRecordSchema), {file, 0, "schema"},
+                "a record of a later fathom is read by that version or a later one (fathom --version); else save it again with this one: its `arguments` say how");
+  }
   Record record;
   try {
     check_record_figures(root, file);
@@ -268,10 +284,10 @@ Record read_record(std::string_view text, const std::string& file) {
         record.sources.push_back({text_or_empty(source, "file"), text_or_empty(source, "command"), text_or_empty(source, "arguments"), text_or_empty(source, "version"),
                                   text_or_empty(source, "started"), read_figures(source.at("environment"))});
     if (const JsonValue* results = root.find("results")) {
-      for (const JsonValue& result : results->as_array("results")) record.results.push_back(read_result(result));
+      for (const JsonValue& result : results->as_array("results")) record.results.push_back(read_result(result, fmt::format("/results/{}", record.results.size())));
       record.notes = read_notes(root);
     } else {
-      record.results.push_back(read_result(root));
+      record.results.push_back(read_result(root, ""));
     }
   } catch (const Error& error) {
     throw Error(error.kind(), error.message(), {file, error.where().line, error.where().key}, error.hint());

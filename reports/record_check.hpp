@@ -7,8 +7,9 @@
 
 namespace fathom {
 
-// Throws Error(kInput) with file and JSON pointer at the first impossible figure: text or a list where a number belongs, a negative count, a share above 1, a ratio that
-// its own numerator and denominator contradict, an order that cannot be (a lower end above the upper one), parts that do not add up to the total.
+// Applies reports/record_rules to every figure: its range, what it follows from in its row, over the ops, over the end-to-end passes, and
+// between a routed model and its dense twin. Throws Error(kInput) at the first that breaks a rule, with file, JSON pointer, what was found and
+// what was expected. A record without a result, or a list of figures that was emptied, is refused too.
 void check_record_figures(const JsonValue& root, const std::string& file);
 
 }  // namespace fathom

@@ -186,6 +186,10 @@ void add_record_plots(Document& document, const Record& record) {
   add_scatter(document, record);
   add_roofline(document, record);
   add_bars(document, record);
+  add_record_routing(document, record);
+}
+
+void add_record_routing(Document& document, const Record& record) {
   int index = 0;
   for (const Result& result : record.results) {
     if (result.routing.empty()) continue;

@@ -135,6 +135,8 @@ Document view_record(const Record& record, const ViewOptions& options) {
   if (options.ops && timed) {
     add_sum_tables(document, record);
     add_record_plots(document, record);
+  } else if (std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.routing.complete; })) {
+    add_record_routing(document, record);  // of a trace the map is the result
   }
   for (const Result& result : record.results) {
     if (options.ops && !result.ops.empty()) {

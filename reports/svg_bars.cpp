@@ -25,6 +25,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
   double value_room = 0;
   for (const double length : lengths)
     value_room = std::max(value_room, text_width(format_value(length, plot.unit), 12));
+  for (const std::string& shown : plot.shown) value_room = std::max(value_room, text_width(shown, 12));
   const double right = width - value_room - 16;
   const double bar = plot.stacked ? 26 : 18, gap = 14, head = narrow ? 18 : 0;
   const double group = plot.stacked ? bar : bar * static_cast<double>(plot.series.size());
@@ -83,7 +84,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
         continue;
       }
       const double x1 = std::min(at_x(from), at_x(from + value)), x2 = std::max(at_x(from), at_x(from + value));
-      const std::string shown = format_value(value, plot.unit);
+      const std::string shown = plot.shown.empty() ? format_value(value, plot.unit) : printable(plot.shown[c]);
       std::string hover = fmt::format("{}, {}: {}", plot.categories[c], plot.series[s].name, shown);
       if (plot.stacked && lengths[c] > 0)
         hover += fmt::format(" ({})", format_value(value / lengths[c], Unit::kPercent));

@@ -66,11 +66,13 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
     largest = std::max(largest, length);
     value_width = std::max(value_width, display_width(format_value(length, plot.unit)));
   }
+  for (const std::string& shown : plot.shown) value_width = std::max(value_width, display_width(printable(shown)));
   const int room = std::max(width - label_width - value_width - 3, 4);
   const auto cells = [&](double value) {
     return largest > 0 ? static_cast<int>(std::lround(std::clamp(value / largest, 0.0, 1.0) * room)) : 0;
   };
-  std::string out = titled(plot.title, options);
+  // Bars have no axis here, so what they show stands behind the title.
+  std::string out = titled(plot.title.empty() || plot.value_label.empty() ? plot.title : plot.title + ": " + plot.value_label, options);
   for (std::size_t c = 0; c < plot.categories.size(); ++c) {
     const std::string label = pad_right(clip_middle(printable(plot.categories[c]), label_width), label_width);
     if (plot.stacked) {
@@ -91,7 +93,7 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
       const double value = plot.series[s].values[c];
       out += (s == 0 ? label : std::string(static_cast<std::size_t>(label_width), ' ')) + " ";
       out += plottable(value)
-                 ? repeat(fill(s, options), std::max(cells(value), 0)) + " " + format_value(value, plot.unit)
+                 ? repeat(fill(s, options), std::max(cells(value), 0)) + " " + (plot.shown.empty() ? format_value(value, plot.unit) : printable(plot.shown[c]))
                  : "n/a";
       out += "\n";
     }

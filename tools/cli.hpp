@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,8 +83,12 @@ void add_columns_flag(CLI::App& app, OutputFlags& flags);
 
 // Prints the record to stdout in the asked format and writes every --save file (format by extension). Returns the exit code.
 int emit(const Record& record, const OutputFlags& flags);
+// Forms in which a document is something else than its tables; empty: as emit_document says.
+struct OtherForms {
+  std::function<std::string()> json, csv;
+};
 // The same for a document that is no record (lists, explanations): table, md, html; csv gives its first table, json its tables.
-int emit_document(const Document& document, const OutputFlags& flags);
+int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms = {});
 // Checks the --save names before anything expensive runs.
 void check_output_flags(const OutputFlags& flags);
 

@@ -13,6 +13,7 @@
 #include "tools/cli.hpp"
 #include "tools/calibrate_cpu.hpp"
 #include "tools/calibrate_gpu.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -107,6 +108,20 @@ int calibrate_from_tables(const CalibrateArgs& flags) {
   return emit_document(document, print);
 }
 
+// Options that this kind of calibration does not read.
+void tell_unread(const CLI::App& command, const CalibrateArgs& flags) {
+  std::vector<RecordNote> unread;
+  if (!flags.tables.empty()) {
+    note_unused(command, {"--backend", "--dtype", "--threads", "--time", "MODEL"}, "tables are fitted as they are (--from-table)", unread);
+  } else {
+    note_unused(command, {"--source"}, "only --from-table reads it", unread);
+    if (flags.backend == "cpu") note_unused(command, {"--folds", "--seed"}, "only the fit of a GPU reads it", unread);
+    if (flags.backend == "cuda") note_unused(command, {"--dtype", "--threads"}, "a GPU is probed as a whole", unread);
+  }
+  note_unused(command, {"--ops", "--verbose"}, "a calibration has tables of its own", unread);
+  tell_notes(unread, flags.output.quiet);
+}
+
 int calibrate_with(const CalibrateArgs& flags, bool timed) {
   if (!flags.tables.empty()) return calibrate_from_tables(flags);
   if (flags.backend == "cpu") return calibrate_cpu(flags.cpu, flags.output);
@@ -131,7 +146,10 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--seed", flags->seed, "of the folds [11]")->type_name("N")->group("Calibration");
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom calibrate\n  fathom calibrate mod-220m dense-220m --save here.ini\n  fathom calibrate --backend cuda --save gpu.ini\n  fathom calibrate --from-table gemm_h200.csv prefill_h200.csv --save mine.gpu");
-  command->callback([flags, command, &exit_code] { exit_code = calibrate_with(*flags, command->count("--time") > 0); });
+  command->callback([flags, command, &exit_code] {
+    tell_unread(*command, *flags);
+    exit_code = calibrate_with(*flags, command->count("--time") > 0);
+  });
 }
 
 }  // namespace fathom

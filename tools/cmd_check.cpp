@@ -12,6 +12,7 @@
 #include "tools/check.hpp"
 #include "tools/cli.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/terminal.hpp"
 
 namespace fathom {
 namespace {
@@ -118,12 +119,12 @@ int run_check(const CheckArgs& flags) {
   catch_interrupts();
   options.progress = [&](size_t done, size_t of) {
     progress.show(fmt::format("checking {} of {}", done + 1, of), static_cast<double>(done) / static_cast<double>(of), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    return !interrupted();
+    return !interrupted() && (!flags.output.save.empty() || !reader_is_gone());
   };
   const CheckReport report = check_backend(target, options, check_cases());
   progress.clear();
   const int code = emit_document(check_document(report, flags), flags.output);
-  if (report.stopped) return 130;
+  if (report.stopped) return interrupted() ? 130 : code;
   return code != 0 ? code : report.ok() ? 0 : 1;
 }
 

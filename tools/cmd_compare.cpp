@@ -19,6 +19,7 @@
 #include "tools/results.hpp"
 #include "tools/text_run.hpp"
 #include "tools/timed.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -99,7 +100,7 @@ int run_profiled(const CompareArgs& flags, Command command) {
   Record record = new_record(command == Command::kRun ? "run" : "compare");
   catch_interrupts();
   const int code = run_passes(flags.profile, flags.timed.backend, record);
-  if (code != 0 && code != 130) return code;
+  if ((code != 0 && code != 130) || record.results.empty()) return code;
   const std::vector<Condition> conditions = parse_conditions(flags.fail_on, false);
   const int emitted = emit(record, flags.output);
   return code != 0 ? code : fail_code(met(conditions, record), emitted);
@@ -126,10 +127,25 @@ int run_profile_pass(const CompareArgs& flags, Command command) {
 bool is_record(const std::string& name) {
   std::error_code ignored;
   if (std::filesystem::path(name).extension() != ".json" || !std::filesystem::is_regular_file(name, ignored)) return false;
-  return load_file(name).substr(0, 200).find("\"fathom-record-") != std::string::npos;
+  return load_file(name).substr(0, 200).find("\"schema\"") != std::string::npos;
 }
 
-int compare_saved(const CompareArgs& flags) {
+// Options that this call has and that nothing in it reads.
+void note_unread(const CLI::App& app, const CompareArgs& flags, Command command, const std::vector<Configuration>& configurations, const Machine* machine, std::vector<RecordNote>& notes) {
+  if (flags.timed.rounds > 0) note_unused(app, {"--time"}, "--rounds says how long", notes);
+  const bool generates = std::all_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; });
+  if (generates) note_unused(app, {"--time", "--rounds"}, "a generation is run once, token by token", notes);
+  if (generates) note_unused(app, {"--ops"}, "a generation has no single list of ops", notes);
+  if (command == Command::kRun) note_unused(app, {"--steps", "--learning-rate"}, "only training on a text (--corpus FILE) reads it", notes);
+  const bool gpu = machine && machine->kind == MachineKind::kGpu;
+  if (gpu) note_unused(app, {"--threads"}, "the machine is a GPU", notes);
+  if (machine && !gpu) note_unused(app, {"--launch", "--kernels"}, "only a GPU reads it", notes);
+  if (command != Command::kPredict) return;
+  note_unused(app, {"--grade", "--sustained"}, "only --table reads it", notes);
+  if (!flags.plan.several()) note_unused(app, {"--zero", "--overlap", "--node", "--network", "--interleave"}, "the plan has one device (--dp, --tp, --pp, --ep)", notes);
+}
+
+int compare_saved(const CompareArgs& flags, const CLI::App& app) {
   const std::vector<std::string>& files = flags.model.models;
   const auto record = std::find_if(files.begin(), files.end(), is_record);
   for (const std::string& file : files)
@@ -139,22 +155,34 @@ int compare_saved(const CompareArgs& flags) {
   check_output_flags(flags.output);
   const Record before = read_record(load_file(files[0]), files[0]), after = read_record(load_file(files[1]), files[1]);
   refuse_mixed_counts({&before, &after}, files);
-  const RecordDifference difference = compare_records(before, after);
+  RecordDifference difference = compare_records(before, after);
+  std::vector<RecordNote> unread;
+  note_all_but(app, {"--fail-on"}, "saved records are compared as they are", unread);
+  note_unused(app, {"--columns"}, "a comparison of records has columns of its own", unread);
+  for (const RecordNote& note : unread) difference.notes.push_back({note.severity, note.text});
   emit_document(view_difference(difference, files[0], files[1], flags.output.ops), flags.output);
   return fail_code(met(conditions, difference), 0);
 }
 
-int run_timed(const CompareArgs& flags, Command command) {
+int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   if (!flags.table.files.empty()) {
     if (!flags.model.models.empty()) throw Error(ErrorKind::kUsage, "predict takes a MODEL or a --table, not both", {}, "");
     TableFlags table = flags.table;
     table.on = flags.timed.on;
+    std::vector<RecordNote> unread;
+    note_all_but(app, {"--table", "--grade", "--sustained", "--on"}, "rows of a table say what is predicted", unread);
+    note_unused(app, {"--columns"}, "the table has columns of its own", unread);
+    tell_notes(unread, flags.output.quiet);
     return predict_tables(table, flags.output);
   }
   if (flags.model.models.empty()) throw Error(ErrorKind::kUsage, "MODEL is required", {}, "fathom list models");
-  if (command == Command::kCompare && std::any_of(flags.model.models.begin(), flags.model.models.end(), is_record)) return compare_saved(flags);
+  if (command == Command::kCompare && std::any_of(flags.model.models.begin(), flags.model.models.end(), is_record)) return compare_saved(flags, app);
   const std::vector<Condition> conditions = parse_conditions(flags.fail_on, false);
-  if (!flags.text.file.empty()) return run_text(flags.text, flags.model, flags.scenario, flags.timed.backend, flags.timed.threads, flags.output);
+  if (!flags.text.file.empty()) {
+    std::vector<RecordNote> unread;
+    note_unused(app, {"--time", "--rounds", "--profile", "--ops", "--columns"}, "training on a text (--corpus) is not timed", unread);
+    return run_text(flags.text, flags.model, flags.scenario, flags.timed, flags.output, std::move(unread));
+  }
   check_output_flags(flags.output);
   if (command != Command::kPredict) check_profile_flags(flags.profile, flags.timed.backend);
   if (starts_passes(flags.profile)) return run_profiled(flags, command);
@@ -173,6 +201,7 @@ int run_timed(const CompareArgs& flags, Command command) {
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda" && flags.timed.backend != "fake")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
   std::vector<Configuration> configurations = expand(flags.model, flags.scenario, gpu, record.notes);
+  note_unread(app, flags, command, configurations, machine ? &*machine : nullptr, record.notes);
   const std::vector<Configuration> generations = take_generations(configurations);
   std::vector<Timed> timed = make_timed(configurations);
   if (command == Command::kPredict) {  // the dense twin is predicted along, so that a routed model always has its ratio
@@ -243,7 +272,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
   add_output_flags(*sub, flags->output);
   add_columns_flag(*sub, flags->output);
   sub->footer(examples);
-  sub->callback([flags, command, &exit_code] { exit_code = run_timed(*flags, command); });
+  sub->callback([flags, command, sub, &exit_code] { exit_code = run_timed(*flags, command, *sub); });
 }
 
 }  // namespace

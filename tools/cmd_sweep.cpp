@@ -1,6 +1,7 @@
 // fathom sweep: count, predict or compare over ranges of anything, streaming rows.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <thread>
@@ -24,7 +25,7 @@ struct SweepArgs {
   std::vector<std::string> columns;
   std::string pareto, sort;
   std::int64_t top = 0;
-  int jobs = 0;
+  std::optional<int> jobs;
   bool resume = false;
 };
 
@@ -36,8 +37,9 @@ SweepKind parse_kind(const std::string& word) {
 }
 
 // One table of kept rows, columns in the order of the file.
-ReportTable kept_table(const std::string& key, const std::string& title, const std::vector<SweepFront::Entry>& entries, const RowWriter& writer) {
+ReportTable kept_table(const std::string& key, const std::string& title, const std::vector<SweepFront::Entry>& entries, const RowWriter& writer, const std::vector<Objective>& ranked) {
   ReportTable table(key, title);
+  const auto ranks = [&](const std::string& name) { return std::any_of(ranked.begin(), ranked.end(), [&](const Objective& objective) { return objective.key == name; }); };
   const auto add = [&](const std::string& name, Unit unit, int priority) {
     if (find_column(name)) {
       table.add_column(name).priority = priority;
@@ -47,7 +49,7 @@ ReportTable kept_table(const std::string& key, const std::string& title, const s
   };
   int position = 0;
   for (const SweepColumn& column : writer.keys()) add(column.key, column.unit, position++ == 0 ? 0 : 2);
-  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 0 : 3);
+  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, ranks(figure) || figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 0 : 3);
   for (const SweepFront::Entry& entry : entries) {
     std::vector<Cell> cells = writer.read(entry.line);
     cells.pop_back();  // kept rows have no status
@@ -89,7 +91,7 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
 int run(const SweepArgs& flags) {
   const SweepKind kind = parse_kind(flags.what);
   const bool keeps = !flags.pareto.empty() || flags.top > 0;
-  if (flags.jobs < 0) throw_input(fmt::format("must be at least 1, not {}", flags.jobs), {"", 0, "--jobs"});
+  if (flags.jobs && *flags.jobs < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.jobs), {"", 0, "--jobs"}, "leave it out for all cores");
   if (flags.top < 0) throw_input("--top is at least 1");
   if (flags.top > 0 && flags.sort.empty()) throw Error(ErrorKind::kUsage, "--top needs --sort COLUMN", {}, "such as --top 10 --sort flops");
   if (flags.top == 0 && !flags.sort.empty()) throw Error(ErrorKind::kUsage, "--sort orders the rows of --top N; rows themselves are streamed", {}, "add --top N");
@@ -146,7 +148,7 @@ int run(const SweepArgs& flags) {
       fmt::print(stderr, "fathom: {} of {} rows are in {}{}\n", before.rows, space.rows(), path, before.dropped ? "; an unfinished last line was dropped" : "");
   }
   SweepOptions options;
-  options.jobs = flags.jobs > 0 ? flags.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options.jobs = flags.jobs ? *flags.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   if (kind == SweepKind::kCompare) options.jobs = 1;
   options.chunk = kind == SweepKind::kCount ? 512 : kind == SweepKind::kPredict ? 16 : 1;
   options.jobs = static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(options.jobs), (space.rows() + options.chunk - 1) / options.chunk));
@@ -177,8 +179,8 @@ int run(const SweepArgs& flags) {
   if (keeps && !outcome.closed) {
     Document document;
     document.title = fmt::format("Sweep of {} configurations", before.rows + outcome.done);
-    if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer));
-    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", flags.top, names_of(by)), keepers.top->sorted(), writer));
+    if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer, objectives));
+    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", flags.top, names_of(by)), keepers.top->sorted(), writer, by));
     emit_document(document, table_flags);
   }
   return outcome.interrupted ? 130 : 0;

@@ -17,6 +17,7 @@
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
 #include "tools/upper_cell.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -386,7 +387,13 @@ void add_validate(CLI::App& app, int& exit_code) {
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom validate --save validation.md\n  fathom validate --quick");
-  command->callback([flags, &exit_code] { exit_code = Validation(*flags).run(); });
+  command->callback([flags, command, &exit_code] {
+    std::vector<RecordNote> unread;
+    if (flags->timed.rounds > 0) note_unused(*command, {"--time"}, "--rounds says how long", unread);
+    note_unused(*command, {"--ops", "--verbose"}, "a validation has tables of its own", unread);
+    tell_notes(unread, flags->output.quiet);
+    exit_code = Validation(*flags).run();
+  });
 }
 
 }  // namespace fathom

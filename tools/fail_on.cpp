@@ -1,4 +1,5 @@
 #include "tools/fail_on.hpp"
+#include "tools/terminal.hpp"
 
 #include <fmt/format.h>
 
@@ -135,7 +136,7 @@ std::vector<std::string> met(const std::vector<Condition>& conditions, const Rec
 }
 
 int fail_code(const std::vector<std::string>& reasons, int otherwise) {
-  for (const std::string& reason : reasons) fmt::print(stderr, "fathom: {}\n", reason);
+  for (const std::string& reason : reasons) tell(fmt::format("fathom: {}\n", reason));
   return reasons.empty() ? otherwise : 1;
 }
 

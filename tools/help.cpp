@@ -12,6 +12,7 @@ namespace fathom {
 namespace {
 
 constexpr std::size_t kWidth = 100;
+constexpr std::size_t kNarrow = 64;  // below, a description stands under its option and not beside it
 
 // A short page stays below this many lines, so that it fits a terminal of 24 with nothing scrolled away.
 constexpr std::size_t kPageLines = 24;
@@ -27,27 +28,50 @@ std::string left_of(const OptionText& option) {
   return text;
 }
 
-void explain(std::string& out, const OptionText& option, std::size_t column) {
+// Words from column `at` on, wrapped behind `indent`.
+void wrap_words(std::string& out, const std::string& text, std::size_t at, std::size_t indent, std::size_t width) {
+  bool first = true;
+  for (const std::string& word : split(text, ' ')) {
+    if (!first && at + 1 + word.size() > width) {
+      out += "\n" + std::string(indent, ' ');
+      at = indent;
+    } else if (!first) {
+      out += ' ';
+      ++at;
+    }
+    first = false;
+    out += word;
+    at += word.size();
+  }
+  out += '\n';
+}
+
+// Lines of a text, each wrapped. A command line that is broken goes on behind a backslash, so that it can be pasted.
+std::string wrapped_lines(const std::string& text, std::size_t width) {
+  std::string out;
+  for (const std::string& line : split(text, '\n')) {
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    if (line.size() <= width || indent == 0) {
+      wrap_words(out, line, 0, 0, width);
+      continue;
+    }
+    std::string command;
+    wrap_words(command, line.substr(indent), indent, indent + 2, width - 2);
+    for (const std::string& part : split(command.substr(0, command.size() - 1), '\n')) out += (out.empty() || out.ends_with("\n") ? "" : " \\\n") + (part.starts_with(' ') ? part : std::string(indent, ' ') + part);
+    out += '\n';
+  }
+  return out;
+}
+
+void explain(std::string& out, const OptionText& option, std::size_t column, std::size_t width) {
   const std::string left = "  " + left_of(option);
+  if (width < kNarrow) column = 4;
   out += left;
   if (left.size() + 2 > column)
     out += "\n" + std::string(column, ' ');
   else
     out.append(column - left.size(), ' ');
-  // Words wrapped behind the column.
-  std::size_t at = column;
-  for (const std::string& word : split(option.description, ' ')) {
-    if (at > column && at + 1 + word.size() > kWidth) {
-      out += "\n" + std::string(column, ' ');
-      at = column;
-    } else if (at > column) {
-      out += ' ';
-      ++at;
-    }
-    out += word;
-    at += word.size();
-  }
-  out += '\n';
+  wrap_words(out, option.description, column, column, width);
 }
 
 std::vector<std::string> groups_of(const std::vector<OptionText>& options) {
@@ -67,24 +91,31 @@ std::string usage(const CLI::App& app, const std::string& name) {
   return text + (commands_of(app).empty() ? " [options]\n" : " COMMAND [options]\n");
 }
 
-std::string full_page(const CLI::App& app, const std::string& name) {
-  std::string out = app.get_description() + "\n" + usage(app, name);
-  const std::vector<OptionText> options = options_of(app);
-  for (const std::string& group : groups_of(options)) {
-    out += "\n" + group + ":\n";
-    for (const OptionText& option : options)
-      if (option.group == group) explain(out, option, 28);
-  }
-  if (!app.get_footer().empty()) out += "\n" + app.get_footer() + "\n";
+std::string wrapped_usage(const CLI::App& app, const std::string& name, std::size_t width) {
+  std::string out;
+  const std::string text = usage(app, name);
+  wrap_words(out, text.substr(0, text.size() - 1), 0, 7, width);
   return out;
 }
 
-std::string short_page(const CLI::App& app, const std::string& name, const std::vector<std::string>& explained) {
+std::string full_page(const CLI::App& app, const std::string& name, std::size_t width) {
+  std::string out = wrapped_lines(app.get_description(), width) + wrapped_usage(app, name, width);
+  const std::vector<OptionText> options = options_of(app);
+  for (const std::string& group : groups_of(options)) {
+    out += "\n" + wrapped_lines(group + ":", width);
+    for (const OptionText& option : options)
+      if (option.group == group) explain(out, option, 28, width);
+  }
+  if (!app.get_footer().empty()) out += "\n" + wrapped_lines(app.get_footer(), width);
+  return out;
+}
+
+std::string short_page(const CLI::App& app, const std::string& name, const std::vector<std::string>& explained, std::size_t width) {
   const auto is_explained = [&](const OptionText& option) { return std::find(explained.begin(), explained.end(), option.name) != explained.end(); };
-  std::string out = app.get_description() + "\n" + usage(app, name);
+  std::string out = wrapped_lines(app.get_description(), width) + wrapped_usage(app, name, width);
   const std::vector<OptionText> options = options_of(app);
   for (const OptionText& option : options)
-    if (is_explained(option)) explain(out, option, 24);
+    if (is_explained(option)) explain(out, option, 24, width);
   std::string line;
   for (const std::string& group : groups_of(options)) {
     std::string names;
@@ -98,7 +129,7 @@ std::string short_page(const CLI::App& app, const std::string& name, const std::
     line = short_group(group) + ":";
     for (const std::string& word : split(names.substr(1), ' ')) {
       const bool flag = word[0] == '-';
-      if (flag && line.size() + 1 + word.size() + 2 > kWidth) {  // an option and its value stay on one line
+      if (flag && line.size() + 1 + word.size() + 2 > width) {  // an option and its value stay on one line
         out += line + "\n";
         line = " ";
       }
@@ -106,24 +137,27 @@ std::string short_page(const CLI::App& app, const std::string& name, const std::
     }
     out += line + "\n";
   }
-  if (!app.get_footer().empty()) out += "\n" + app.get_footer() + "\n";
+  if (!app.get_footer().empty()) out += "\n" + wrapped_lines(app.get_footer(), width);
   return out + "All options: " + name + " --help-all\n";
 }
 
-// As much explained as fits.
-std::string short_page(const CLI::App& app, const std::string& name) {
+// As much explained as fits a page of full width; a narrow one has the same and is longer.
+std::string short_page(const CLI::App& app, const std::string& name, std::size_t width) {
   std::vector<std::string> explained = kCommon;
-  std::string page = short_page(app, name, explained);
+  std::string page = short_page(app, name, explained, kWidth);
   while (!explained.empty() && static_cast<std::size_t>(std::count(page.begin(), page.end(), '\n')) > kPageLines) {
     explained.pop_back();
-    page = short_page(app, name, explained);
+    page = short_page(app, name, explained, kWidth);
   }
-  return page;
+  return width == kWidth ? page : short_page(app, name, explained, width);
 }
 
-std::string command_list(const CLI::App& app) {
+std::string command_list(const CLI::App& app, std::size_t width) {
   std::string out = "Commands:\n";
-  for (const CLI::App* command : commands_of(app)) out += fmt::format("  {:<12} {}\n", command->get_name(), command->get_description());
+  for (const CLI::App* command : commands_of(app)) {
+    out += fmt::format("  {:<12} ", command->get_name());
+    wrap_words(out, command->get_description(), 15, 15, width);
+  }
   return out;
 }
 
@@ -193,23 +227,26 @@ namespace {
 std::string exit_code_line() {
   std::string out = "Exit codes:";
   for (const ExitCode& each : exit_codes()) out += fmt::format("{} {} {}", out.back() == ':' ? "" : ",", each.code, each.brief);
-  return out + "\n";
+  return out;
 }
 
 }  // namespace
 
+HelpFormatter::HelpFormatter(int width) : width_(std::min(kWidth, static_cast<std::size_t>(std::max(20, width)))) {}
+
 std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const {
   const bool root = app->get_parent() == nullptr;
   const std::string name = root ? app->get_name() : app->get_parent()->get_name() + " " + app->get_name();
-  if (!root) return mode == CLI::AppFormatMode::Normal ? short_page(*app, name) : full_page(*app, name);
-  std::string out = app->get_description() + "\n" + usage(*app, name);
+  if (!root) return mode == CLI::AppFormatMode::Normal ? short_page(*app, name, width_) : full_page(*app, name, width_);
+  std::string out = wrapped_lines(app->get_description(), width_) + wrapped_usage(*app, name, width_);
   if (mode != CLI::AppFormatMode::Normal) {
-    out = full_page(*app, name) + "\n" + command_list(*app);
-    out += "\n" + exit_code_line();
-    for (const CLI::App* command : commands_of(*app)) out += "\n----\n\n" + full_page(*command, name + " " + command->get_name());
+    out = full_page(*app, name, width_) + "\n" + command_list(*app, width_);
+    out += "\n" + wrapped_lines(exit_code_line(), width_);
+    for (const CLI::App* command : commands_of(*app)) out += "\n----\n\n" + full_page(*command, name + " " + command->get_name(), width_);
     return out;
   }
-  return out + command_list(*app) + app->get_footer() + "\n" + exit_code_line() + "A command explains itself: fathom COMMAND --help (--help-all: every option)\n";
+  return out + command_list(*app, width_) + wrapped_lines(app->get_footer(), width_) + wrapped_lines(exit_code_line(), width_) +
+         wrapped_lines("A command explains itself: fathom COMMAND --help (--help-all: every option)", width_);
 }
 
 namespace {

@@ -13,7 +13,12 @@ namespace fathom {
 
 class HelpFormatter : public CLI::Formatter {
  public:
+  // Pages are at most 100 columns wide, fewer where `width` is less.
+  explicit HelpFormatter(int width = 100);
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+
+ private:
+  std::size_t width_;
 };
 
 // One option as declared.

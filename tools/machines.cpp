@@ -13,6 +13,7 @@
 #include "models/machine_ini.hpp"
 #include "reports/save.hpp"
 #include "tools/cli.hpp"
+#include "tools/terminal.hpp"
 #if FATHOM_CPU
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/probe_machine.hpp"
@@ -48,14 +49,14 @@ Machine probe_here(bool quiet, int threads) {
   Machine machine = probe_once(quiet, threads);
   std::vector<std::string> falling = falling_rates(machine);
   for (int attempt = 2; attempt <= kProbeAttempts && !falling.empty(); ++attempt) {
-    if (!quiet) fmt::print(stderr, "fathom: {}; probing again\n", falling.front());
+    if (!quiet) tell(fmt::format("fathom: {}; probing again\n", falling.front()));
     take_faster(machine, probe_once(quiet, threads));
     falling = falling_rates(machine);
   }
   if (falling.empty()) return machine;
   raise_falling_rates(machine);
-  fmt::print(stderr, "fathom: warning: this machine is busy: {} of its probed rates fall when threads are added, such as {}; predictions from it may be far off. Probe it again when it is idle: fathom calibrate\n",
-             falling.size(), falling.front());
+  tell(fmt::format("fathom: warning: this machine is busy: {} of its probed rates fall when threads are added, such as {}; predictions from it may be far off. Probe it again when it is idle: fathom calibrate\n",
+             falling.size(), falling.front()));
   return machine;
 }
 
@@ -68,9 +69,9 @@ Machine this_machine(bool quiet) {
       Machine machine = read_machine_ini(file);
       const bool same = machine.kind == MachineKind::kCpu && machine.isa == cpu::isa_name(cpu::isa()) && machine.cores == info.cores && machine.board.find(info.model_name) != std::string::npos;
       if (same) return machine;
-      if (!quiet) fmt::print(stderr, "fathom: {} describes another CPU ({}, {}); probing again\n", file, machine.board, machine.isa);
+      if (!quiet) tell(fmt::format("fathom: {} describes another CPU ({}, {}); probing again\n", file, machine.board, machine.isa));
     } catch (const Error& error) {
-      if (!quiet) fmt::print(stderr, "fathom: {}; probing again\n", error.what());
+      if (!quiet) tell(fmt::format("fathom: {}; probing again\n", error.what()));
     }
   }
   Machine machine = probe_here(quiet, 0);
@@ -78,7 +79,7 @@ Machine this_machine(bool quiet) {
     try {
       save_file(file, write_machine_ini(machine));
     } catch (const Error& error) {  // a read-only home is no reason to fail: the figures are here
-      if (!quiet) fmt::print(stderr, "fathom: the probed machine could not be kept: {}\n", error.what());
+      if (!quiet) tell(fmt::format("fathom: the probed machine could not be kept: {}\n", error.what()));
     }
   }
   return machine;

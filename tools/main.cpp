@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +16,7 @@
 #include "tools/cli.hpp"
 #include "tools/defaults.hpp"
 #include "tools/help.hpp"
+#include "tools/terminal.hpp"
 #include "tools/version.hpp"
 
 namespace fathom {
@@ -40,7 +42,7 @@ std::string hint_for(const CLI::App& app, const std::string& message) {
 }
 
 int report(const Error& error) {
-  fmt::print(stderr, "fathom: {}\n", valid_utf8(error.what()));  // messages quote what was read
+  tell(fmt::format("fathom: {}\n", valid_utf8(error.what())));  // messages quote what was read
   return exit_code(error.kind());
 }
 
@@ -61,7 +63,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", version_page(), "version, commit and what is built in");
   app.set_help_flag("-h,--help", "what most people need")->group("Help");
   app.set_help_all_flag("--help-all", "every option")->group("Help");
-  app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it
+  app.formatter(std::make_shared<HelpFormatter>(help_width({argv + 1, argv + argc})));  // commands inherit it
   bool no_defaults = false;
   app.add_flag("--no-defaults", no_defaults, "ignore the defaults file ($XDG_CONFIG_HOME/fathom/defaults.ini)");
   app.footer("Examples:\n  fathom count gpt2-124m --mod-every 2 --capacity 1/8\n  fathom compare mod-60m dense-60m --backend cpu");
@@ -108,8 +110,8 @@ int run(int argc, char** argv) {
       message = fmt::format("unknown command '{}'", argv[1]);
       hint = name_hint(argv[1], names);
     }
-    fmt::print(stderr, "fathom: {}\n", valid_utf8(message));
-    if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", valid_utf8(hint));
+    tell(fmt::format("fathom: {}\n", valid_utf8(message)));
+    if (!hint.empty()) tell(fmt::format("  hint: {}\n", valid_utf8(hint)));
     return 2;
   }
   return code;
@@ -119,6 +121,7 @@ int run(int argc, char** argv) {
 }  // namespace fathom
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that closes a pipe is met where it is written to
   try {
     return fathom::run(argc, argv);
   } catch (const fathom::Error& error) {
@@ -126,10 +129,10 @@ int main(int argc, char** argv) {
   } catch (const fathom::Stopped&) {  // an interrupt before anything was measured
     return 130;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "fathom: out of memory\n");
+    fathom::tell("fathom: out of memory\n");
     return 4;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "fathom: internal error: {}\n  hint: please report this with the command line\n", error.what());
+    fathom::tell(fmt::format("fathom: internal error: {}\n  hint: please report this with the command line\n", error.what()));
     return 70;
   }
 }

@@ -1,6 +1,5 @@
 // Where records go: stdout in the asked format, files by extension.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,6 +16,7 @@
 #include "reports/text.hpp"
 #include "tools/cli.hpp"
 #include "tools/plot_output.hpp"
+#include "tools/terminal.hpp"
 #include "tools/version.hpp"
 
 namespace fathom {
@@ -38,12 +38,8 @@ std::string extension_of(const std::string& path) {
 
 TextOptions text_options(const OutputFlags& flags) {
   TextOptions options;
-  options.width = 100;
-  if (const char* columns = std::getenv("COLUMNS"); columns && std::atoi(columns) >= 20) options.width = std::atoi(columns);
-  winsize size{};
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) options.width = size.ws_col;
-  if (flags.width > 0) options.width = flags.width;
+  options.width = flags.width > 0 ? flags.width : terminal_width();
   options.colour = flags.color == "always" || (flags.color == "auto" && terminal && !std::getenv("NO_COLOR"));
   return options;
 }
@@ -151,10 +147,12 @@ void check_output_flags(const OutputFlags& flags) {
     if (!known(extension_of(path)) && !is_plot_format(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html, .txt, or .svg, .png, .gp for the plots");
 }
 
-int emit_document(const Document& document, const OutputFlags& flags) {
+int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms) {
   const auto rendered = [&](const std::string& format, bool file) -> std::string {
     if (format == "md") return render_markdown(document);
     if (format == "html") return render_html(document);
+    if (format == "json" && forms.json) return forms.json();
+    if (format == "csv" && forms.csv) return forms.csv();
     const std::vector<const ReportTable*> tables = tables_of(document);
     if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
     if (format == "json") {

@@ -39,7 +39,7 @@ ParallelPlan plan_of(const PlanFlags& f) {
 
 // No time for what cannot run.
 void refuse(Result& result, const std::string& why) {
-  for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "light_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s", "launch_s", "predicted_ratio"})
+  for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "light_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s", "launch_s", "predicted_ratio", "predicted_tokens_per_s"})
     if (result.totals.has(key)) result.totals.set(key, Cell::status("does not fit"));
   result.totals.set("status", Cell::text(why));
   result.notes.push_back({Note::Severity::kWarning, result.model + " " + why});
@@ -104,6 +104,7 @@ void apply_plan(Result& result, const Timed& timed, const Machine& machine, cons
                                p.gradient_bytes * 1e-9, p.optimizer_bytes * 1e-9, p.activation_bytes * 1e-9));
     return;
   }
+  if (const double tokens = totals.number("predicted_tokens_per_s") * totals.number("predicted_s"); tokens > 0 && p.seconds > 0) totals.set("predicted_tokens_per_s", Cell::number(tokens / p.seconds));
   totals.set("predicted_s", Cell::number(p.seconds));
   totals.set("predicted_lo_s", Cell::number(p.lo));
   totals.set("predicted_hi_s", upper_cell(p.hi));

@@ -113,31 +113,17 @@ RoutingRecord routing_record(const std::vector<LayerRouting>& layers) {
   return routing;
 }
 
-void add_routing_view(Document& document, const std::vector<LayerRouting>& layers, const std::string& text, const std::vector<TokenClass>& classes, const std::string& label) {
-  RoutingRecord routing = routing_record(layers);
+void add_text(RoutingRecord& routing, const std::string& text, const std::vector<TokenClass>& classes) {
   for (unsigned char byte : text) routing.labels.push_back(token_label(byte));
-  add_routing(document, routing, label);
-  if (text.empty()) return;
-  BarPlot by_class;
-  by_class.key = "participation-by-class";
-  by_class.title = "Participation per token class, routed blocks";
-  by_class.caption = "Descriptive only: an untrained router knows nothing of these classes.";
-  by_class.value_label = "share of the class's tokens";
-  by_class.unit = Unit::kPercent;
-  by_class.series.push_back({"tokens", {}});
   std::vector<bool> classified(text.size(), false);
   const auto add_class = [&](const std::string& name, const std::vector<size_t>& members) {
     std::int64_t taken = 0, all = 0;
-    for (const LayerRouting& layer : layers) {
+    for (const RoutingRecord::Layer& layer : routing.layers) {
       if (!layer.routed) continue;
-      for (size_t token : members) {
-        taken += layer.taken[token];
-        ++all;
-      }
+      for (size_t token : members) taken += layer.taken[token] == '1';
+      all += static_cast<std::int64_t>(members.size());
     }
-    if (all == 0) return;
-    by_class.categories.push_back(fmt::format("{} ({})", name, members.size()));
-    by_class.series[0].values.push_back(static_cast<double>(taken) / static_cast<double>(all));
+    if (all > 0) routing.classes.push_back({name, static_cast<std::int64_t>(members.size()), static_cast<double>(taken) / static_cast<double>(all)});
   };
   for (const TokenClass& entry : classes) {
     std::vector<size_t> members;
@@ -152,7 +138,6 @@ void add_routing_view(Document& document, const std::vector<LayerRouting>& layer
   for (size_t i = 0; i < text.size(); ++i)
     if (!classified[i]) rest.push_back(i);
   add_class("other", rest);
-  if (!by_class.categories.empty()) document.add(std::move(by_class));
 }
 
 }  // namespace fathom

@@ -33,7 +33,7 @@ std::vector<TokenClass> builtin_classes();
 // Lines "name members"; members are the bytes themselves, \s for space, \n, \t, \\ as usual. Throws Error(kInput) with file and line.
 std::vector<TokenClass> read_classes(const std::string& path);
 
-// The map, a histogram of router weights (log10 of counts), participation per block and per token class.
-void add_routing_view(Document& document, const std::vector<LayerRouting>& layers, const std::string& text, const std::vector<TokenClass>& classes, const std::string& label);
+// Labels of the tokens, and how often each class of them took the routed blocks. `text`: one byte per token.
+void add_text(RoutingRecord& routing, const std::string& text, const std::vector<TokenClass>& classes);
 
 }  // namespace fathom

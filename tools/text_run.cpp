@@ -69,12 +69,13 @@ void add_text_flags(CLI::App& app, TextFlags& flags) {
   app.add_option("--learning-rate", flags.learning_rate, "of AdamW, with --corpus [0.003]")->type_name("X")->group("Training on a text");
 }
 
-int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scenario, const std::string& backend_name, int threads, const OutputFlags& output) {
+int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scenario, const TimedFlags& timed, const OutputFlags& output, std::vector<RecordNote> notes) {
   check_output_flags(output);
+  if (text.steps < 1) throw_input(fmt::format("must be at least 1, not {}", text.steps), {"", 0, "--steps"});
+  if (!(text.learning_rate >= 0) || std::isinf(text.learning_rate)) throw_input(fmt::format("must be a number from 0 on, not {}", text.learning_rate), {"", 0, "--learning-rate"});
   const std::string bytes = load_file(text.file);
-  const Backend& runner = backend(backend_name);
+  const Backend& runner = backend(timed.backend);
   if (scenario.phases.empty()) scenario.phases = {"train"};
-  std::vector<RecordNote> notes;
   Document document;
   document.title = "Training on " + text.file;
   catch_interrupts();
@@ -87,7 +88,8 @@ int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scen
     training.text = bytes;
     training.steps = text.steps;
     training.learning_rate = text.learning_rate;
-    training.threads = threads;
+    training.threads = timed.threads;
+    training.seed = timed.seed;
     const auto start = std::chrono::steady_clock::now();
     const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
     training.progress = [&](std::int64_t step) {
@@ -98,7 +100,7 @@ int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scen
     progress.clear();
     document.heading(each.label);
     document.paragraph(fmt::format("{} bytes, the last {:.0f} % held out; {} steps of {} x {} bytes, routing {}, backend {}.", bytes.size(), 100 * training.held_out, report.losses.size(),
-                                   each.scenario.batch, each.scenario.length, routing_name(each.scenario.rule()), backend_name));
+                                   each.scenario.batch, each.scenario.length, routing_name(each.scenario.rule()), timed.backend));
     KeyValues facts;
     const auto nats = [](double value) { return fmt::format("{:.3f} nats ({:.3f} bits) per byte", value, value / std::numbers::ln2); };
     facts.add_text("entropy of single bytes", nats(report.byte_entropy));

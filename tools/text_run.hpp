@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tools/cli.hpp"
+#include "tools/timed.hpp"
 
 namespace fathom {
 
@@ -14,7 +15,7 @@ struct TextFlags {
 };
 void add_text_flags(CLI::App& app, TextFlags& flags);
 
-// Trains every configuration on the file's bytes and prints loss curve, predictor scores and participation. Returns the exit code.
-int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scenario, const std::string& backend, int threads, const OutputFlags& output);
+// Trains every configuration on the file's bytes and prints loss curve, predictor scores and participation, and the notes. Returns the exit code.
+int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scenario, const TimedFlags& timed, const OutputFlags& output, std::vector<RecordNote> notes);
 
 }  // namespace fathom

@@ -20,6 +20,7 @@
 namespace fathom {
 namespace {
 
+constexpr double kLate = 1.25;                // of the time that was given: beyond, it is said
 constexpr std::int64_t kMostMapped = 16384;  // tokens of a routing map in a record
 
 // The virtual clock of fake executions: each op takes its predicted time, so a measurement repeats the prediction to the digit.
@@ -103,7 +104,7 @@ void add_predict_flags(CLI::App& app, TimedFlags& flags) {
 
 void add_measure_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--backend", flags.backend, "cpu, reference, fake or cuda [cpu]")->type_name("B")->group("Machine");
-  app.add_option("--time", flags.time, "seconds to measure [10 per configuration]")->type_name("S")->check(seconds_to_measure)->group("Machine");
+  app.add_option("--time", flags.time, "seconds to measure, beside loading; 12 passes at least [10 per configuration]")->type_name("S")->check(seconds_to_measure)->group("Machine");
   app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->check(CLI::Range(1, 1000000))->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");
 }
@@ -195,6 +196,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
       const std::unique_ptr<MachineObserver> observer = make_observer(flags.backend);
       FakeClock fake(executions);
       for (size_t k = 0; k < group.size(); ++k) follow_prediction(*executions[k], timed[group[k]].raw);
+      const double planned = measure_options.seconds;
       std::vector<Measurement> measured = measure(executions, measure_options, fake.active() ? static_cast<Clock&>(fake) : system_clock(), observer.get());
       for (size_t k = 0; k < group.size(); ++k) {
         Timed& each = timed[group[k]];
@@ -202,6 +204,8 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
         if (!each.raw.workload.empty()) each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
       }
       if (timed[group[0]].measurement.interrupted) throw Stopped();
+      if (const double spent = timed[group[0]].measurement.seconds_spent; flags.time > 0 && flags.rounds == 0 && !fake.active() && spent > kLate * planned)
+        record.note(fmt::format("{}: the least number of passes took {:.1f} s, more than the {:.1f} s of --time", timed[group[0]].configuration.label, spent, planned));
       for (size_t i : group) {
         read_routing_of(timed[i]);
         timed[i].execution.reset();

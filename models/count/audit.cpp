@@ -36,7 +36,14 @@ std::vector<AuditClaim> audit(const AuditSetting& setting) {
 }
 
 std::string figure_text(const AuditFigure& figure) {
-  const auto plain = [](double value) { return fmt::format("{:.5g}", value); };
+  // Five digits, and never an exponent: 0.0000016201.
+  const auto plain = [](double value) {
+    std::string text = fmt::format("{:.5g}", value);
+    if (text.find('e') == std::string::npos) return text;
+    text = fmt::format("{:.{}f}", value, value == 0 ? 0 : std::clamp(4 - static_cast<int>(std::floor(std::log10(std::abs(value)))), 0, 30));
+    while (text.find('.') != std::string::npos && text.back() == '0') text.pop_back();
+    return text;
+  };
   switch (figure.unit) {
     case FigureUnit::kPercent: return plain(100 * figure.value) + " %";
     case FigureUnit::kFactor: return fmt::format("{:.3f} x", figure.value);
