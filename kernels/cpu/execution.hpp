@@ -12,6 +12,7 @@
 #include "kernels/cpu/kv_cache.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/part_gemm.hpp"
+#include "kernels/cpu/pinned.hpp"
 #include "kernels/cpu/references.hpp"
 #include "kernels/program.hpp"
 
@@ -103,6 +104,7 @@ class CpuExecution : public ProgramExecution {
   void* scratch(std::int64_t offset = 0) { return scratch_.as<std::byte>(offset); }
 
   Prepared prepared_;
+  PinnedThreads pinned_;  // before the memory that its threads touch first
   Buffer arena_;
   Buffer scratch_;
   Buffer pack_scratch_;

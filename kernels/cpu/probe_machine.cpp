@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/pinned.hpp"
 #include "kernels/cpu/probe_compute.hpp"
 #include "kernels/cpu/probe_memory.hpp"
 
@@ -121,6 +122,7 @@ class Prober {
   }
 
   Machine run() {
+    const PinnedThreads pinned(cores_);
     identity();
     stage(0.02, "warming up");
     warm_up();
@@ -250,6 +252,13 @@ class Prober {
     m_.levels[0].capacity = Figure{static_cast<double>(l1), Provenance::kDatasheet, "reported by the CPU"};
     m_.levels[1].capacity = Figure{static_cast<double>(l2), Provenance::kDatasheet, "reported by the CPU"};
     last_cache(buffer, static_cast<double>(info.l3_bytes), static_cast<double>(l2) * cores_);
+    if (const HandoverProbe handover = probe_handover(cores_); handover.apart()) {
+      // Every core a last cache of its own.
+      MemoryLevel& last = m_.levels[2];
+      last.shared = false;
+      for (auto* bytes : {&last.capacity, &last.claimed})
+        if (*bytes) (*bytes)->source += fmt::format("; one per core: {:.0f} GB/s where the core wrote, {:.0f} where another did", handover.own / 1e9, handover.other / 1e9);
+    }
   }
 
   // Where reading stops being as fast as in the last cache: the working set that is read at the geometric mean of the two levels.

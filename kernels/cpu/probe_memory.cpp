@@ -3,8 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <vector>
 
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/pinned.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/topk.hpp"
 #include "kernels/cpu/vector_kernels.hpp"
@@ -188,6 +195,45 @@ std::vector<CostProbe> probe_memory(const MemoryProbePlan& plan) {
     }
   }
   return results;
+}
+
+HandoverProbe probe_handover(int threads) {
+  constexpr int kSamples = 15;
+  HandoverProbe probe;
+  if (threads < 2) return probe;
+  const PinnedThreads pinned(threads);
+  const VectorKernels& k = vector_kernels();
+  const std::int64_t l2 = std::max<std::int64_t>(cpu_info().l2_bytes, 256 << 10);
+  const std::int64_t floats = std::min<std::int64_t>(l2 / 2, 512 << 10) / 4 / 64 * 64, evicting = 3 * l2 / 4;
+  Buffer buffer((floats + evicting) * 4 * threads, threads);
+  float* data = buffer.as<float>();
+  std::vector<std::vector<double>> seconds(2);
+  std::vector<double> mine(static_cast<std::size_t>(threads));
+  for (int i = 0; i < 2 * kSamples + 2; ++i) {
+    const int shift = i % 2 == 0 ? 0 : std::max(1, threads / 2);  // whose part is written
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(threads)
+    {
+      const int self = omp_get_thread_num();
+      k.probe_update(data + (self + shift) % threads * floats, floats);
+      k.probe_update(data + threads * floats + self * evicting, evicting);
+#pragma omp barrier
+      const double t = now();
+      sink = k.probe_read(data + self * floats, floats);
+      mine[static_cast<std::size_t>(self)] = now() - t;
+    }
+#endif
+    std::sort(mine.begin(), mine.end());
+    if (i >= 2) seconds[static_cast<std::size_t>(i % 2)].push_back(mine[mine.size() / 2]);
+  }
+  const auto rate = [&](std::vector<double>& s) {
+    std::sort(s.begin(), s.end());
+    return s[s.size() / 2] > 0 ? static_cast<double>(floats * 4) / s[s.size() / 2] : 0;
+  };
+  probe.own = rate(seconds[0]);
+  probe.other = rate(seconds[1]);
+  probe.samples = kSamples;
+  return probe;
 }
 
 CostProbe probe_exp() {

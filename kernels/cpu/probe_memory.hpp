@@ -49,6 +49,15 @@ std::vector<CostProbe> probe_memory(const MemoryProbePlan& plan);
 CostProbe probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_per_thread, int threads, double seconds, int min_samples,
                          std::int64_t gather_row_bytes = 3072);
 
+// Reading what the thread itself wrote and what another thread wrote, both out of the private caches: medians in B/s, per thread. Where all threads
+// share their last cache the two are alike. Else the cores lie on several, whatever the system says (a guest's cores may be moved between two measurements).
+struct HandoverProbe {
+  double own = 0, other = 0;
+  int samples = 0;
+  bool apart() const { return other > 0 && own > 1.5 * other; }
+};
+HandoverProbe probe_handover(int threads);
+
 CostProbe probe_exp();                  // seconds per element, operands in L1: one load, one exp, one store
 CostProbe probe_region(int threads);    // seconds per empty parallel region
 CostProbe probe_clock_read();                // seconds per reading of the clock

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "lib/predict/handover.hpp"
 #include "lib/predict/op_model.hpp"
 
 namespace fathom {
@@ -47,7 +48,7 @@ std::pair<double, double> residual_bounds(std::vector<double> ratios) {
   return {low, high};
 }
 
-enum Term : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFirstLevel };
+enum Term : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFetched, kReclaimed, kFirstLevel };
 
 double weight_of(const CalibrationPoint& p) { return kBestNoise / std::max(kBestNoise, p.noise); }
 
@@ -78,16 +79,33 @@ FitValues solve(const Form& form, const std::vector<FitValues>& values, const st
   return c;
 }
 
-Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights) {
+// Least squares of the relative error prefer a time that is too low to one that is too high, and follow a few points that are far off. So points are weighted anew until
+// the sum is that of |ln(predicted / measured)|: near its median, most are predicted well.
+std::vector<double> logarithmic(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights) {
+  constexpr int kRounds = 12;
+  constexpr double kSmallest = 0.02;  // errors below count alike
+  std::vector<double> w = weights;
+  for (int round = 0; round < kRounds; ++round) {
+    const FitValues c = solve(form, values, y, w, y.size());
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double ratio = std::max(1e-3, fit_time(c, values[i]) / y[i]), error = std::max(kSmallest, std::abs(ratio - 1));
+      w[i] = weights[i] * std::sqrt(std::max(kSmallest, std::abs(std::log(ratio)))) / error;
+    }
+  }
+  return w;
+}
+
+Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain) {
   Fitted f;
+  const std::vector<double> weights = logarithmic(form, values, y, certain);
   f.coefficients = solve(form, values, y, weights, y.size());
   double sum = 0, total = 0;
   for (size_t i = 0; i < y.size(); ++i) {
     const double predicted = fit_time(solve(form, values, y, weights, i), values[i]);
     if (!(predicted > 0)) continue;
     f.ratios.push_back(y[i] / predicted);
-    sum += weights[i] * std::abs(std::log(y[i] / predicted));
-    total += weights[i];
+    sum += certain[i] * std::abs(std::log(y[i] / predicted));
+    total += certain[i];
   }
   if (total > 0) f.error = sum / total;
   return f;
@@ -132,7 +150,9 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
   machine.class_fits.push_back(std::move(fit));
 }
 
-Form with_levels(Form form, const Machine& machine) {
+// `form` and the bytes that pass each level; where caches lie apart, also those that come from another.
+Form with_levels(Form form, const Machine& machine, int threads) {
+  if (has_apart_caches(machine, threads)) form.push_back(kFetched), form.push_back(kReclaimed);
   for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(kFirstLevel + l);
   return form;
 }
@@ -158,7 +178,7 @@ void fit_product_places(Machine& machine, std::span<const CalibrationPoint> poin
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> groups;
   for (const CalibrationPoint& p : points)
     if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
-  const Form form = with_levels({kFixed, kPerFlop}, machine);
+  const Form form = with_levels({kFixed, kPerFlop}, machine, threads);
   for (const auto& [key, members] : groups) {
     const size_t before = machine.class_fits.size();
     if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads);
@@ -239,13 +259,13 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
 void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> classes;
   for (const CalibrationPoint& p : points)
-    if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec), p.work.dtype}].push_back(&p);
+    if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec, on_one_thread(p.spec, p.work, threads)), p.work.dtype}].push_back(&p);
   for (const auto& [key, members] : classes) {
     std::vector<Form> forms;
     if (attention_of(members.front()->spec))
-      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine)};
+      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, threads)};
     else
-      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine)};
+      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, threads)};
     add_fit(machine, key.first, key.second, members, forms, threads);
   }
 }
@@ -292,13 +312,23 @@ double curve_time(const GemmCurve& curve, double rows, double* octaves) {
   return std::exp(std::log(curve.seconds[above - 1]) * (1 - share) + std::log(curve.seconds[above]) * share);
 }
 
-std::string fit_name(const OpSpec& spec) {
+bool on_one_thread(const OpSpec& spec, const OpWork& work, int threads) {
+  constexpr double kBytesOfTwo = 128 << 10;
+  switch (op_class(spec)) {
+    case OpClass::kGemm:
+    case OpClass::kAttention:
+    case OpClass::kSelect: return false;
+    default: return threads > 1 && work.read + work.written < kBytesOfTwo;
+  }
+}
+
+std::string fit_name(const OpSpec& spec, bool one_thread) {
   // Kinds, not classes: a residual and a scatter are both streams, but run different kernels.
   if (const Attention* attention = attention_of(spec)) {
     std::string name = fmt::format("attention_{}{}", attention->cached ? "cached_" : "", attention->qk_dim);
     return backward(spec) ? name + "_backward" : name;
   }
-  return std::string(kind_name(spec));
+  return std::string(kind_name(spec)) + (one_thread ? "_one" : "");
 }
 
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work) {
@@ -313,6 +343,8 @@ std::string fit_term(int term, const OpSpec& spec, const Machine& machine) {
     case kPerRow: return "per_row";
     case kPerExp: return attention_of(spec) ? "per_score" : "per_exp";
     case kPerFlop: return "per_flop";
+    case kFetched: return "fetched";
+    case kReclaimed: return "reclaimed";
     default: {
       const auto level = static_cast<size_t>(term - kFirstLevel);
       return level < machine.levels.size() ? machine.levels[level].name : "";
@@ -320,7 +352,7 @@ std::string fit_term(int term, const OpSpec& spec, const Machine& machine) {
   }
 }
 
-FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const LevelShares& passing, int threads) {
+FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const Passing& passing, int threads) {
   const double t = std::max(1, threads);
   FitValues v{};
   v[kFixed] = 1;
@@ -329,7 +361,9 @@ FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, co
   v[kPerRow] = work.rows * (attention ? static_cast<double>(attention->heads) : 1.0) / t;
   v[kPerExp] = work.exponentials / t;
   v[kPerFlop] = work.flops;
-  for (size_t l = 0; l < kMaxLevels; ++l) v[kFirstLevel + l] = passing[l];
+  v[kFetched] = passing.fetched;
+  v[kReclaimed] = passing.reclaimed;
+  for (size_t l = 0; l < kMaxLevels; ++l) v[kFirstLevel + l] = passing.levels[l];
   return v;
 }
 
@@ -360,16 +394,18 @@ double streamed_rows(const Machine& machine, DType dtype, int threads) {
   return fit && rows != fit->high.end() ? rows->second : 0;
 }
 
-LevelShares passing_of(const OpWork& work, const Residency& residency) {
+Passing passing_of(const OpWork& work, const Residency& residency) {
   const Traffic traffic = traffic_of(work, residency);
-  LevelShares passing{};
-  for (size_t l = 0; l < kMaxLevels; ++l) passing[l] = traffic.read[l] + traffic.written[l];
+  Passing passing;
+  for (size_t l = 0; l < kMaxLevels; ++l) passing.levels[l] = traffic.read[l] + traffic.written[l];
+  passing.fetched = residency.fetched_reads * work.read + residency.fetched_writes * work.written;
+  passing.reclaimed = residency.reclaimed * work.written;
   return passing;
 }
 
-LevelShares all_from_memory(const OpWork& work, int levels) {
-  LevelShares passing{};
-  for (size_t l = 0; l < static_cast<size_t>(std::clamp(levels, 0, kMaxLevels)); ++l) passing[l] = work.read + work.written;
+Passing all_from_memory(const OpWork& work, int levels) {
+  Passing passing;
+  for (size_t l = 0; l < static_cast<size_t>(std::clamp(levels, 0, kMaxLevels)); ++l) passing.levels[l] = work.read + work.written;
   return passing;
 }
 

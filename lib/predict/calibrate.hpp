@@ -27,6 +27,12 @@
 
 namespace fathom {
 
+// Bytes of an op that pass each level of memory, served by it or by one further out, and those that come from another core's last cache.
+struct Passing {
+  LevelShares levels{};
+  double fetched = 0, reclaimed = 0;
+};
+
 // One measured call, with what the models see of it.
 struct CalibrationPoint {
   OpSpec spec;
@@ -35,7 +41,7 @@ struct CalibrationPoint {
   double launch = 0;
   double measured = 0;   // seconds, bracketed
   double noise = 0;      // A/A spread of `measured`, relative
-  LevelShares passing{}; // bytes that pass each level, served by it or by one further out
+  Passing passing{};
 };
 
 // One calibration workload and its bracketed measurement.
@@ -69,16 +75,19 @@ ProductShape product_shape(const Gemm& op, double rows);
 // point (few rows: the last slope) and the first time below the first. `octaves`: how far outside.
 double curve_time(const GemmCurve& curve, double rows, double* octaves = nullptr);
 
-// Name of the class fit of an op: its class, and the pass, since backward ops run other kernels: "norm", "norm_backward".
-std::string fit_name(const OpSpec& spec);
+// Small vector ops run on one thread, whatever there are: their points say nothing about those of many.
+bool on_one_thread(const OpSpec& spec, const OpWork& work, int threads);
+// Name of the class fit of an op: its kind, since kinds run other kernels: "rms_norm", "rms_norm_backward"; "rms_norm_one" where it runs on one thread of several.
+std::string fit_name(const OpSpec& spec, bool one_thread = false);
 // Axis values whose hull is kept per fit: rows and bytes; attention: pairs and keys.
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work);
 // The regressors of every fit, in one order; those that a fit does not use have no coefficient. The last ones are the levels of memory, by their names.
-inline constexpr int kFitTerms = 5 + kMaxLevels;
+inline constexpr int kFitTerms = 7 + kMaxLevels;
 using FitValues = std::array<double, kFitTerms>;
-// "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", then "L1", "L2", ... as the machine names them.
+// "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", "fetched" and "reclaimed" (Passing), then "L1", "L2",
+// ... as the machine names them.
 std::string fit_term(int term, const OpSpec& spec, const Machine& machine);
-FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const LevelShares& passing, int threads);
+FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const Passing& passing, int threads);
 // "product_few" up to `few` rows of a forward product, else by the role.
 std::string product_fit_name(const Gemm& op, double rows, double few);
 // Most rows of that path as the machine file has it; 0: none.
@@ -86,8 +95,8 @@ double streamed_rows(const Machine& machine, DType dtype, int threads);
 // The same order as numbers; 0 where the fit does not use a regressor.
 FitValues fit_coefficients(const ClassFit& fit, const OpSpec& spec, const Machine& machine);
 // Bytes that pass each level where the operands are, and when nothing is in a cache.
-LevelShares passing_of(const OpWork& work, const Residency& residency);
-LevelShares all_from_memory(const OpWork& work, int levels);
+Passing passing_of(const OpWork& work, const Residency& residency);
+Passing all_from_memory(const OpWork& work, int levels);
 double fit_time(const FitValues& coefficients, const FitValues& values);
 
 // Non-negative least squares of y = X c on relative errors (rows scaled by 1 / y, and by `weights` where given), by an active set. Exposed for tests.

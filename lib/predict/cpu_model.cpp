@@ -88,7 +88,7 @@ class CpuModel : public OpModel {
   }
 
   // Curves hold times of operands in main memory: what it saves that some are nearer.
-  double nearness(const OpSpec& spec, const Gemm& op, const OpWork& work, double rows, const LevelShares& passing) const {
+  double nearness(const OpSpec& spec, const Gemm& op, const OpWork& work, double rows, const Passing& passing) const {
     const std::size_t which = op.role == GemmRole::kWeightGradient ? 3 : op.role == GemmRole::kInputGradient ? 2 : rows <= few(op) ? 0 : 1;
     Place& place = places_[which][static_cast<std::size_t>(op.act)];
     if (!place.asked) {
@@ -100,7 +100,7 @@ class CpuModel : public OpModel {
     return far > 0 ? fit_time(place.coefficients, fit_values(spec, work, 0, passing, c_.threads())) / far : 1;
   }
 
-  void product(const OpSpec& spec, const Gemm& op, const OpWork& work, double groups, const LevelShares& passing, Prediction& p) const {
+  void product(const OpSpec& spec, const Gemm& op, const OpWork& work, double groups, const Passing& passing, Prediction& p) const {
     const ProductShape shape = product_shape(op, work.rows / groups);
     const Blend& b = blend(op, shape);
     double outside = 0, seconds = 0;
@@ -125,8 +125,8 @@ class CpuModel : public OpModel {
     finish(p, seconds * groups * nearness(spec, op, work, work.rows / groups, passing), provenance, b.fit, outside, work);
   }
 
-  void other(const OpSpec& spec, const OpWork& work, const LevelShares& passing, Prediction& p) const {
-    const KindFit known = fit_of(spec, work.dtype);
+  void other(const OpSpec& spec, const OpWork& work, const Passing& passing, Prediction& p) const {
+    const KindFit known = fit_of(spec, work.dtype, on_one_thread(spec, work, c_.threads()));
     const ClassFit* fit = known.fit;
     if (!fit) {
       uncalibrated(p, [&] { return fmt::format("no point of class {} was probed", fit_name(spec)); });
@@ -158,10 +158,11 @@ class CpuModel : public OpModel {
     std::size_t axes = 0;                      // of fit_axes(), in its order
     std::array<double, 2> low{}, high{};       // 0: the fit does not say
   };
-  KindFit looked_up(const OpSpec& spec, DType dtype) const {
+  KindFit looked_up(const OpSpec& spec, DType dtype, bool one_thread) const {
     KindFit known;
     known.asked = true;
-    known.fit = find(fit_name(spec), dtype);
+    known.fit = find(fit_name(spec, one_thread), dtype);
+    if (!known.fit) known.fit = find(fit_name(spec, !one_thread), dtype);
     if (!known.fit) return known;
     known.coefficients = fit_coefficients(*known.fit, spec, c_.machine());
     for (const auto& [axis, value] : fit_axes(spec, OpWork{})) {
@@ -172,10 +173,10 @@ class CpuModel : public OpModel {
     return known;
   }
   // fit_name() is a text; of most kinds there is one.
-  KindFit fit_of(const OpSpec& spec, DType dtype) const {
-    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return looked_up(spec, dtype);
-    KindFit& known = fit_of_kind_[spec.index()][static_cast<std::size_t>(dtype)];
-    if (!known.asked) known = looked_up(spec, dtype);
+  KindFit fit_of(const OpSpec& spec, DType dtype, bool one_thread) const {
+    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return looked_up(spec, dtype, false);
+    KindFit& known = fit_of_kind_[one_thread][spec.index()][static_cast<std::size_t>(dtype)];
+    if (!known.asked) known = looked_up(spec, dtype, one_thread);
     return known;
   }
 
@@ -216,7 +217,7 @@ class CpuModel : public OpModel {
   static constexpr std::size_t kTypes = 16;
   mutable std::array<std::array<Place, kTypes>, 4> places_{};
   std::array<double, kTypes> few_{};  // rows up to which a forward product streams its weights
-  mutable std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>> fit_of_kind_{};
+  mutable std::array<std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>>, 2> fit_of_kind_{};
   std::vector<const GemmCurve*> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;
 };

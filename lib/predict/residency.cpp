@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <utility>
+
+#include "lib/predict/handover.hpp"
 
 namespace fathom {
 namespace {
@@ -11,11 +14,23 @@ namespace {
 constexpr double kPieces = 4096;             // of an arena, at most
 constexpr double kSmallestPiece = 256 << 10;
 
+constexpr double kSmallestCell = 32 << 10;   // of what is followed from core to core
+
 // Turns operands into touched segments.
 class Walker {
  public:
   Walker(const Workload& workload, const MemoryPlan* plan) : workload_(workload), plan_(plan) {
     if (plan_) piece_ = std::max(kSmallestPiece, std::ceil(static_cast<double>(plan_->arena) / kPieces));
+  }
+
+  // Addresses of an operand's first `limit` bytes: of the arena, else one memory after the other in the order of first use.
+  std::pair<double, double> address(const Step& step, const Operand& operand, double limit) {
+    const TensorInstance at = instance_of(workload_, step, operand);
+    const double whole = workload_.tensors()[static_cast<size_t>(at.tensor)].bytes().to_double();
+    if (plan_) return {static_cast<double>(plan_->offsets.at(at)), std::min(limit, whole)};
+    const auto [found, fresh] = addresses_.try_emplace(id(at), end_);
+    if (fresh) end_ += std::ceil(whole / kSmallestCell) * kSmallestCell;
+    return {found->second, std::min(limit, whole)};
   }
 
   // Visits (segment, bytes) of the first `limit` bytes of an operand.
@@ -43,6 +58,8 @@ class Walker {
   const MemoryPlan* plan_;
   double piece_ = 0;
   std::unordered_map<std::uint64_t, size_t> ids_;
+  std::unordered_map<size_t, double> addresses_;
+  double end_ = 0;
 };
 
 void scale(LevelShares& shares, double by) {
@@ -131,8 +148,13 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
 
   struct Sums {
     double weights = 0, reads = 0, writes = 0;
+    double fetched_reads = 0, fetched_writes = 0, reclaimed = 0;
   };
   std::vector<Sums> sums(w.ops().size());
+  const bool apart = has_apart_caches(machine, threads);
+  const bool trains = std::any_of(w.ops().begin(), w.ops().end(), [](const Op& op) { return op.pass == Pass::kBackward; });
+  HandoverTracker handover(plan ? std::max(kSmallestCell, std::ceil(static_cast<double>(plan->arena) / kPieces / 2)) : kSmallestCell);
+  const size_t memory = machine.levels.empty() ? 0 : std::min<size_t>(kMaxLevels, machine.levels.size()) - 1;
   for (int round = 0; round < 2; ++round) {
     for (const Step& step : w.program()) {
       const Block& block = w.blocks()[static_cast<size_t>(step.block)];
@@ -143,16 +165,27 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
         Sums& sum = sums[static_cast<size_t>(i)];
         if (bytes_between_ops > 0) tracker.touch(0, bytes_between_ops);
         const auto visit_all = [&](const std::vector<Operand>& operands, double limit, bool inputs) {
-          for (const Operand& operand : operands) {
+          for (size_t n = 0; n < operands.size(); ++n) {
+            const Operand& operand = operands[n];
             const bool weight = inputs && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
+            double touched = 0, from_memory = 0;
             walker.visit(step, operand, limit, [&](size_t segment, double bytes) {
               const double distance = tracker.touch(segment, bytes);
               if (round == 0) return;
               const LevelShares shares = level_shares(machine, threads, distance + bytes);
+              touched += bytes;
+              from_memory += bytes * shares[memory];
               LevelShares& into = !inputs ? r.writes : weight ? r.weights : r.reads;
               for (int l = 0; l < kMaxLevels; ++l) into[static_cast<size_t>(l)] += bytes * shares[static_cast<size_t>(l)];
               (!inputs ? sum.writes : weight ? sum.weights : sum.reads) += bytes;
             });
+            if (!apart) continue;
+            const auto [begin, bytes] = walker.address(step, operand, limit);
+            const Handed handed = handover.touch(begin, bytes, !inputs, division_of(op, inputs, n, trains));
+            if (round == 0 || !(touched > 0)) continue;
+            const double cached = 1 - from_memory / touched;  // what has left the caches is nobody's
+            (inputs ? sum.fetched_reads : sum.fetched_writes) += cached * handed.fetched;
+            sum.reclaimed += cached * handed.reclaimed;
           }
         };
         visit_all(op.inputs, cost.read.to_double(), true);
@@ -176,6 +209,8 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
     normalise(r.weights, sum.weights);
     normalise(r.reads, sum.reads);
     normalise(r.writes, sum.writes);
+    if (const double read = sum.weights + sum.reads; read > 0) r.fetched_reads = sum.fetched_reads / read;
+    if (sum.writes > 0) r.fetched_writes = sum.fetched_writes / sum.writes, r.reclaimed = sum.reclaimed / sum.writes;
   }
   return result;
 }

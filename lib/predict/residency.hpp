@@ -25,6 +25,9 @@ LevelShares level_shares(const Machine& machine, int threads, double distance);
 struct Residency {
   double weight_bytes = 0;      // of the op's weight operands (all expert sets), at most what it reads
   LevelShares weights{}, reads{}, writes{};   // reads: every input but the weights
+  // Where cores have last caches of their own (lib/predict/handover.hpp): shares of the bytes read and written that come from another core's. May exceed one:
+  // what all threads read comes over once for each that lacks it.
+  double fetched_reads = 0, fetched_writes = 0, reclaimed = 0;
 };
 
 // Mean over the uses of each op. `plan` null: every tensor instance is its own memory; else pieces of the arena, so that an activation which

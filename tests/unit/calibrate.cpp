@@ -119,7 +119,7 @@ TEST_CASE("a product is slower where its weights come from further out, by what 
   const auto point = [&](double rows, std::int64_t in, std::int64_t out, bool memory) {
     CalibrationPoint p = product_point(rows, in, out, 0);
     p.passing = all_from_memory(p.work, levels);
-    if (!memory) p.passing[static_cast<std::size_t>(levels - 1)] = 0;
+    if (!memory) p.passing.levels[static_cast<std::size_t>(levels - 1)] = 0;
     const double bytes = p.work.read + p.work.written;
     p.measured = 1e-6 + bytes / 50e9 + (memory ? bytes / 200e9 : 0);
     return p;

@@ -1,0 +1,138 @@
+#include "lib/predict/handover.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fathom {
+namespace {
+
+constexpr double kOneThreadBytes = 128 << 10;         // below, vector kernels do not call a second thread
+constexpr double kOneThreadProducts = 1 << 17;        // multiply-adds below which a product does not
+constexpr std::int64_t kStreamedRows = 8;             // a product of fewer rows streams its weights past them
+
+Division of_gemm(const Gemm& op, bool input, std::size_t operand, bool trains) {
+  const double products = static_cast<double>(op.rows.count) * static_cast<double>(op.in) * static_cast<double>(op.out);
+  if (op.experts > 1) return Division::kMixed;  // every expert's rows are divided anew
+  if (products < kOneThreadProducts) return Division::kOne;
+  const bool first = input && operand == 0;
+  switch (op.role) {
+    case GemmRole::kForward:
+    case GemmRole::kInputGradient: {
+      if (op.role == GemmRole::kForward && op.rows.count <= kStreamedRows) return first ? Division::kAll : Division::kRows;
+      const std::int64_t columns = op.role == GemmRole::kForward ? op.out : op.in;
+      const bool by_rows = !trains || op.rows.count > columns;
+      if (input) return first == by_rows ? Division::kRows : Division::kAll;
+      return by_rows ? Division::kRows : Division::kColumns;
+    }
+    case GemmRole::kWeightGradient: {  // in x rows by rows x out
+      const bool by_rows = op.in > op.out;
+      if (input) return first == by_rows ? Division::kColumns : Division::kAll;
+      return by_rows ? Division::kRows : Division::kColumns;
+    }
+  }
+  return Division::kMixed;
+}
+
+struct DivisionOf {
+  bool input;
+  std::size_t operand;
+  bool trains;
+  Division operator()(const Gemm& op) const { return of_gemm(op, input, operand, trains); }
+  Division operator()(const Attention&) const { return Division::kMixed; }  // heads go to whoever is free
+  Division operator()(const AttentionBackward&) const { return Division::kMixed; }
+  Division operator()(const KvAppend&) const { return input ? Division::kRows : Division::kMixed; }
+  Division operator()(const Embedding&) const { return input ? Division::kMixed : Division::kRows; }
+  Division operator()(const EmbeddingBackward&) const { return input ? Division::kRows : Division::kMixed; }
+  Division operator()(const ExpertDispatch&) const { return input ? Division::kMixed : Division::kRows; }
+  Division operator()(const ExpertCombine&) const { return input && operand == 0 ? Division::kMixed : Division::kRows; }
+  Division operator()(const ExpertDispatchBackward&) const { return input && operand == 0 ? Division::kMixed : Division::kRows; }
+  Division operator()(const ExpertCombineBackward&) const { return Division::kMixed; }
+  Division operator()(const Select&) const { return Division::kOne; }
+  Division operator()(const RouterLoss&) const { return Division::kOne; }
+  Division operator()(const auto&) const { return Division::kRows; }
+};
+
+}  // namespace
+
+Division division_of(const Op& op, bool input, std::size_t operand, bool trains) {
+  const bool product = std::holds_alternative<Gemm>(op.spec);
+  if (!product) {
+    const Cost cost = declared_cost(op);
+    if ((cost.read + cost.written).to_double() < kOneThreadBytes) return Division::kOne;
+  }
+  return std::visit(DivisionOf{input, operand, trains}, op.spec);
+}
+
+bool has_apart_caches(const Machine& machine, int threads) {
+  if (machine.kind != MachineKind::kCpu || threads < 2 || machine.levels.size() < 2) return false;
+  return !machine.levels[machine.levels.size() - 2].shared;
+}
+
+// `part`: the share of the lines that this side touches; the others keep their state.
+Handed HandoverTracker::step(Shares& shares, bool write, int side, double part) {
+  Handed handed;
+  Shares after{};
+  for (int state = 0; state < kStates; ++state) {
+    const double here = shares[static_cast<std::size_t>(state)];
+    if (!(here > 0)) continue;
+    const int writer = state & 1, readers = state >> 1, own = 1 << side, other = 3 ^ own;
+    int next = state;
+    if (write) {
+      if (readers & other)
+        handed.reclaimed += here * part;
+      else if (writer != side && readers == 0)
+        handed.fetched += here * part;
+      next = side;
+    } else {
+      const bool near = (readers & own) || (writer == side && !(readers & other));
+      if (!near) handed.fetched += here * part;
+      next = writer | (readers | own) << 1;
+    }
+    after[static_cast<std::size_t>(next)] += here * part;
+    after[static_cast<std::size_t>(state)] += here * (1 - part);
+  }
+  shares = after;
+  return handed;
+}
+
+Handed HandoverTracker::touch(double begin, double bytes, bool write, Division division) {
+  Handed sum;
+  if (!(bytes > 0)) return sum;
+  const double end = begin + bytes, middle = begin + bytes / 2;
+  const auto first = static_cast<std::size_t>(begin / cell_), last = static_cast<std::size_t>(std::ceil(end / cell_));
+  if (cells_.size() < last) cells_.resize(last);
+  for (std::size_t c = first; c < last; ++c) {
+    const double from = std::max(begin, static_cast<double>(c) * cell_), to = std::min(end, static_cast<double>(c + 1) * cell_);
+    const double touched = to - from, part = touched / cell_;
+    Cell& cell = cells_[c];
+    if (!cell.known) {  // nobody has it
+      cell.known = true;
+      for (int h = 0; h < 2; ++h) cell.half[static_cast<std::size_t>(h)][static_cast<std::size_t>((from + to) / 2 < middle ? 0 : 1)] = 1;
+    }
+    for (int h = 0; h < 2; ++h) {
+      Shares& shares = cell.half[static_cast<std::size_t>(h)];
+      const auto by = [&](int side, double share) {
+        const Handed handed = step(shares, write, side, part * share);
+        sum.fetched += handed.fetched * cell_ / 2;
+        sum.reclaimed += handed.reclaimed * cell_ / 2;
+      };
+      switch (division) {
+        case Division::kRows: by((from + to) / 2 < middle ? 0 : 1, 1); break;
+        case Division::kColumns: by(h, 1); break;
+        case Division::kOne: by(0, 1); break;
+        case Division::kAll: by(0, 1), by(1, 1); break;
+        case Division::kMixed: {
+          Shares one = shares, two = shares;
+          const Handed a = step(one, write, 0, part), b = step(two, write, 1, part);
+          for (std::size_t s = 0; s < kStates; ++s) shares[s] = (one[s] + two[s]) / 2;
+          sum.fetched += (a.fetched + b.fetched) / 2 * cell_ / 2;
+          sum.reclaimed += (a.reclaimed + b.reclaimed) / 2 * cell_ / 2;
+          break;
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace fathom

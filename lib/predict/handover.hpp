@@ -1,0 +1,57 @@
+// Which operands an op takes from another core, where cores do not share their last cache.
+//
+// Cores of one machine may have last caches of their own (chiplets of several cores each; the virtual cores of a guest may lie on different ones). Then it
+// matters who touched a line last. Reading one that the other cache wrote and nobody here read since fetches it from there. Writing one that the other cache has
+// read since it was last written takes it away from there first, which is slower than main memory. On a 2-core EPYC guest (family 26) whose cores are so placed,
+// per MiB and two threads: read or written where it was touched last 6 us, read from the other cache 15, written after the other has read it 64, main memory 16.
+//
+// Lines are followed in cells of an address range, each as shares of who wrote it last and who has read it since. Who touches which part of an operand is
+// known from how its kernel divides the work. More than two caches are followed as two halves of the threads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "lib/machine.hpp"
+#include "lib/workload.hpp"
+
+namespace fathom {
+
+// How the threads share one operand: each a contiguous part of it; each a part of every row; whoever comes first; all of them all of it; the first thread alone.
+enum class Division : std::uint8_t { kRows, kColumns, kMixed, kAll, kOne };
+
+// Of input or output number `operand` of an op on a CPU. `trains`: the list has a backward pass, so that weights are not laid out beforehand.
+Division division_of(const Op& op, bool input, std::size_t operand, bool trains);
+
+// Do this machine's threads use last caches that they do not share?
+bool has_apart_caches(const Machine& machine, int threads);
+
+// Bytes of one touch, or of all touches of an op.
+struct Handed {
+  double fetched = 0;    // read or written, last written by the other side
+  double reclaimed = 0;  // written, and the other side had read them since they were last written
+};
+
+class HandoverTracker {
+ public:
+  // Cells of `cell` bytes.
+  explicit HandoverTracker(double cell) : cell_(cell) {}
+
+  // Touches [begin, begin + bytes) in one op.
+  Handed touch(double begin, double bytes, bool write, Division division);
+
+ private:
+  static constexpr int kStates = 8;  // last writer (0, 1) x readers since (bits)
+  using Shares = std::array<double, kStates>;
+  struct Cell {
+    std::array<Shares, 2> half{};    // of the columns
+    bool known = false;
+  };
+  static Handed step(Shares& shares, bool write, int side, double part);
+  double cell_;
+  std::vector<Cell> cells_;
+};
+
+}  // namespace fathom
