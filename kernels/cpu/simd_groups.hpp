@@ -108,24 +108,37 @@ inline void store(float* p, const vn<N>& x, Group<N>) {
 
 // f32 operands in the lane order of groups of T.
 template <class T, class Lanes>
-inline auto load_as(const float* p, Lanes n) { return load(p, n); }
-template <class T, class V, class Lanes>
-inline void store_as(float* p, const V& x, Lanes n) { store(p, x, n); }
+inline vf load_as(const float* p, Lanes n) { return load(p, n); }
+template <class T, class Lanes>
+inline void store_as(float* p, const vf& x, Lanes n) { store(p, x, n); }
+template <class T, int N>
+inline vn<N> load_as(const float* p, Group<N> n) {
 #if defined(FATHOM_SIMD_512)
-template <>
-inline auto load_as<bf16, Two>(const float* p, Two) {
-  const vf a = load(p, Full{}), b = load(p + kLanes, Full{});
-  vn<2> x;
-  x.v[0] = _mm512_permutex2var_ps(a, _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0), b);
-  x.v[1] = _mm512_permutex2var_ps(a, _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1), b);
-  return x;
-}
-template <>
-inline void store_as<bf16, vn<2>, Two>(float* p, const vn<2>& x, Two) {
-  store(p, _mm512_permutex2var_ps(x.v[0], _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0), x.v[1]), Full{});
-  store(p + kLanes, _mm512_permutex2var_ps(x.v[0], _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8), x.v[1]), Full{});
-}
+  if constexpr (sizeof(T) == 2) {
+    vn<N> x;
+    for (int j = 0; j < N; j += 2) {
+      const vf a = load(p + j * kLanes, Full{}), b = load(p + (j + 1) * kLanes, Full{});
+      x.v[j] = _mm512_permutex2var_ps(a, _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0), b);
+      x.v[j + 1] = _mm512_permutex2var_ps(a, _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1), b);
+    }
+    return x;
+  }
 #endif
+  return load(p, n);
+}
+template <class T, int N>
+inline void store_as(float* p, const vn<N>& x, Group<N> n) {
+#if defined(FATHOM_SIMD_512)
+  if constexpr (sizeof(T) == 2) {
+    for (int j = 0; j < N; j += 2) {
+      store(p + j * kLanes, _mm512_permutex2var_ps(x.v[j], _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0), x.v[j + 1]), Full{});
+      store(p + (j + 1) * kLanes, _mm512_permutex2var_ps(x.v[j], _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8), x.v[j + 1]), Full{});
+    }
+    return;
+  }
+#endif
+  store(p, x, n);
+}
 
 // sweep by groups of N vectors as long as there are N.
 template <int N, class F>
