@@ -77,6 +77,24 @@ std::set<std::int64_t> layer_set(const IniValue& value, std::int64_t layers) {
   return set;
 }
 
+// Keys without a default, of a group that `section` describes: each has to be there, or in `common`, which stands for all blocks.
+template <class T>
+void require(const IniSection& section, const std::vector<KeyRow<T>>& rows, const IniSection* common = nullptr) {
+  for (const KeyRow<T>& row : rows)
+    if (std::string_view(row.standard) == "required" && !(common && common->has(row.key))) section.get(row.key);
+}
+template <class T>
+bool has_any(const IniSection& section, const std::vector<KeyRow<T>>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [&](const KeyRow<T>& row) { return section.has(row.key); });
+}
+
+// A route says how many tokens it takes; `by_layer`: another key does.
+void require_share(const IniSection& section, const BlockDraft& draft, bool by_layer = false) {
+  if (!draft.route) return;
+  if (!by_layer && !draft.route->capacity && !draft.route->slots) throw_input("a routed block needs key 'capacity' or 'slots'", section.where(), "capacity = 1/8 takes an eighth of the tokens");
+  if (draft.route->router == RouterKind::kMlp && draft.route->router_hidden == 0) section.get("router_hidden");
+}
+
 class Reader {
  public:
   Reader(const IniFile& file, const std::string& name) : file_(file) {
@@ -98,6 +116,7 @@ class Reader {
       add_keys(keys, mla_rows());
       mla->only(keys);
       read_rows(*mla, mla_rows(), base_);
+      if (!section.has("pattern")) require(*mla, mla_rows());
     }
     if (section.has("pattern"))
       general(section);
@@ -110,11 +129,16 @@ class Reader {
       keys.clear();
       add_keys(keys, lora_rows());
       lora->only(keys);
+      require(*lora, lora_rows());
       network_.lora.emplace();
       read_rows(*lora, lora_rows(), *network_.lora);
     }
     file_.finish();
     check(section);
+    const auto states = [&](const IniSection& each) { return each.has("mlp"); };
+    const bool none = std::none_of(network_.kinds.begin(), network_.kinds.end(), [](const BlockConfig& kind) { return kind.mlp.has_value(); });
+    if (none && std::none_of(file_.sections().begin(), file_.sections().end(), states))
+      network_.notes.emplace_back("no block has an MLP, for no key 'mlp' gives its width (mlp = 0 says the same without this note)");
     return std::move(network_);
   }
 
@@ -158,6 +182,11 @@ class Reader {
       read_rows(block, mla_rows(), draft);
       read_rows(block, moe_rows(), draft);
       read_rows(block, route_rows(), draft);
+      if (draft.attention && !section.has("heads")) block.get("heads");
+      const IniSection* mla = file_.find("mla");
+      if (draft.attention && (mla || has_any(block, mla_rows()))) require(block, mla_rows(), mla);
+      if (has_any(block, moe_rows())) require(block, moe_rows());
+      require_share(block, draft);
       network_.kinds.push_back(finish(draft, block));
       names.push_back(block.name().substr(6));
       sections.push_back(&block);
@@ -186,6 +215,7 @@ class Reader {
         throw_input(fmt::format("[{}] is used by nothing", block.name()), block.where(),
                     "add pattern = ... to [network]");
     const std::int64_t layers = section.get("layers").integer(1, 100000);
+    if (base_.attention) section.get("heads");
     std::vector<BlockDraft> drafts(static_cast<std::size_t>(layers), base_);
     if (const IniSection* moe = file_.find("moe")) experts(*moe, drafts);
     if (const IniSection* route = file_.find("route")) routes(*route, drafts);
@@ -201,7 +231,7 @@ class Reader {
     std::vector<std::string> keys;
     add_keys(keys, moe_rows()), add_layout(keys, "moe");
     section.only(keys);
-    section.get("experts");
+    require(section, moe_rows());
     BlockDraft draft;
     read_rows(section, moe_rows(), draft);
     const auto layers = static_cast<std::int64_t>(drafts.size());
@@ -226,8 +256,9 @@ class Reader {
     read_rows(section, route_rows(), draft);
     const auto layers = static_cast<std::int64_t>(drafts.size());
     if (section.has("every") + section.has("at") + section.has("capacities") != 1)
-      throw_input("[route] needs exactly one of every, at, capacities", section.where(),
+      throw_input("needs exactly one of every, at, capacities", section.where(),
                   "every = 2 routes layers 1, 3, 5, ...");
+    require_share(section, draft, section.has("capacities"));
     if (const auto schedule = section.find("capacities")) {
       if (draft.route->capacity || draft.route->slots) schedule->fail("'capacities' excludes 'capacity' and 'slots'");
       const std::vector<std::string> words = words_of(*schedule);

@@ -140,8 +140,17 @@ int run(const SweepArgs& flags) {
   if (!objectives.empty()) keepers.front = std::make_unique<SweepFront>(objectives);
   if (!by.empty()) keepers.top = std::make_unique<SweepTop>(by[0], static_cast<std::size_t>(flags.top));
 
+  PredictOptions prediction;
+  if (machine) prediction = predict_options(*machine, flags.timed);
+  prediction.follow_placement = false;  // residency by tensor: no memory plan per row
   SweepProgress before;
-  if (flags.resume) before = read_progress(path, space, writer, keepers);
+  if (flags.resume) {
+    // What is measured cannot be worked out again; what is counted beside it can.
+    const bool measured = kind == SweepKind::kCompare;
+    const std::vector<std::string> counted = measured ? counted_keys(writer.figures()) : writer.figures();
+    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr);
+    before = read_progress(path, space, writer, keepers, check, measured ? &counted : nullptr);
+  }
   if (!flags.output.quiet) {
     for (const std::string& note : space.notes()) fmt::print(stderr, "fathom: {}\n", note);
     if (flags.resume && before.rows > 0)
@@ -158,9 +167,6 @@ int run(const SweepArgs& flags) {
   options.interrupted = interrupted;
   catch_interrupts();
   const std::unique_ptr<SweepSink> sink = !path.empty() ? file_sink(path, before.bytes > 0, before.bytes) : rows_to_stdout ? stdout_sink() : no_sink();
-  PredictOptions prediction;
-  if (machine) prediction = predict_options(*machine, flags.timed);
-  prediction.follow_placement = false;  // residency by tensor: no memory plan per row
   MeasureRow measure_row;
   if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags.timed);
   const auto make = [&] {

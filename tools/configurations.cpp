@@ -8,6 +8,7 @@
 #include "lib/error.hpp"
 #include "models/registry.hpp"
 #include "tools/cli.hpp"
+#include "tools/idle_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -183,39 +184,18 @@ void add_counted_flags(CLI::App& app, ScenarioFlags& flags) {
       ->group("More");
 }
 
-namespace {
-
-// A flag that no asked phase reads changes nothing; said once, so that nobody takes the result for what was meant.
-void note_unused(const ScenarioFlags& flags, const std::vector<std::string>& phases, std::vector<RecordNote>& notes) {
-  const auto asked = [&](const char* phase) { return std::find(phases.begin(), phases.end(), phase) != phases.end(); };
-  const bool train = asked("train"), prefill = asked("prefill"), decode = asked("decode"), generate = asked("generate");
-  struct Use {
-    const char* flag;
-    bool given, read;
-    const char* where;
-  };
-  const Use uses[] = {
-      {"--context", !flags.context.empty(), decode, "decode"},
-      {"--prompt", !flags.prompt.empty(), generate, "generate"},
-      {"--tokens", !flags.tokens.empty(), generate, "generate"},
-      {"--past", !flags.past.empty(), prefill, "prefill"},
-      {"--recompute", !flags.recompute.empty(), train, "train"},
-      {"--grad-accumulation", !flags.grad_accumulation.empty(), train, "train"},
-      {"--grad-dtype", !flags.grad_dtype.empty(), train, "train"},
-      {"--no-optimizer", flags.no_optimizer, train, "train"},
-  };
-  for (const Use& use : uses)
-    if (use.given && !use.read) notes.push_back({Note::Severity::kNote, fmt::format("{} changes nothing here: only {} reads it", use.flag, use.where)});
-}
-
-}  // namespace
-
 std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioFlags& flags, bool gpu, std::vector<RecordNote>& notes) {
   std::vector<Configuration> result;
   std::vector<std::string> phases = flags.phases.empty() ? std::vector<std::string>{"prefill"} : flags.phases;
-  note_unused(flags, phases, notes);
+  const auto say = [&](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts)
+      if (std::none_of(notes.begin(), notes.end(), [&](const RecordNote& known) { return known.text == text; })) notes.push_back({Note::Severity::kNote, text});
+  };
+  say(idle_in_phases(flags, phases));
+  say(idle_strict(model_flags.strict, model_flags.models));
   for (const std::string& model : model_flags.models) {
     const Network network = resolve(model, model_flags);
+    say(idle_in_network(flags, phases, network, network.has_routes()));
     for (const std::string& note : network.notes) notes.push_back({Note::Severity::kNote, network.name + ": " + note});
     for (const std::string& phase_text : phases) {
       Scenario base;

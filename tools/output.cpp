@@ -14,6 +14,7 @@
 #include "reports/markdown.hpp"
 #include "reports/save.hpp"
 #include "reports/text.hpp"
+#include "reports/utf8.hpp"
 #include "tools/cli.hpp"
 #include "tools/plot_output.hpp"
 #include "tools/terminal.hpp"
@@ -182,6 +183,9 @@ int emit_document(const Document& document, const OutputFlags& flags, const Othe
 }
 
 int emit(const Record& record, const OutputFlags& flags) {
+  // A page shows its notes; what programs read goes on, and the notes are said beside it.
+  if (!flags.quiet && (flags.format == "csv" || flags.format == "json"))
+    for (const RecordNote& note : record.notes) fmt::print(stderr, "fathom: {}\n", valid_utf8(note.text));
   for (const std::string& path : flags.save)
     save_one(path, [&] { return view_record(record, view_options(flags, extension_of(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
   write_stream(STDOUT_FILENO, render(record, flags.format, flags, false));  // a closed pipe is the reader's wish, not an error

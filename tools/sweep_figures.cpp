@@ -83,6 +83,13 @@ std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space,
   return keys;
 }
 
+std::vector<std::string> counted_keys(const std::vector<std::string>& keys) {
+  std::vector<std::string> counted;
+  for (const std::string& key : keys)
+    if (const std::ptrdiff_t index = index_of(key); index >= 0 && static_cast<std::size_t>(index) < kFirstPredicted) counted.push_back(key);
+  return counted;
+}
+
 RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure)
     : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure) {
   for (const std::string& key : keys_) {

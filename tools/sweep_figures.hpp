@@ -34,6 +34,9 @@ std::string figure_key(const std::string& name, SweepKind kind);
 // The default columns, and those of `columns` (empty: the defaults) with `extra` ones appended where missing.
 std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space, const std::vector<std::string>& columns, const std::vector<std::string>& extra);
 
+// Those of `keys` that a count gives.
+std::vector<std::string> counted_keys(const std::vector<std::string>& keys);
+
 // What compare rows measure with: fills the figures of one configuration by key. Set by the command, so that this file need not know backends.
 using MeasureRow = std::function<std::vector<SweepValue>(const Network&, const Scenario&, const std::vector<std::string>& keys)>;
 

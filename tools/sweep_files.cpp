@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "lib/error.hpp"
+#include "reports/format.hpp"
 #include "reports/save.hpp"
 #include "tools/sweep_run.hpp"
 
@@ -87,6 +89,18 @@ class FileSink : public SweepSink {
   int descriptor_ = -1;
 };
 
+// The first column in which a row of a file differs from what it has to be: "flops_matmul is 5, not 6".
+std::string difference(const RowWriter& writer, const std::vector<Cell>& cells, const std::string& expected) {
+  const std::vector<Cell> right = writer.read(expected);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string is = exact_text(cells[i]), should = exact_text(right[i]);
+    const std::size_t keys = writer.keys().size();
+    const std::string name = i < keys ? writer.keys()[i].key : i < keys + writer.figures().size() ? writer.figures()[i - keys] : "status";
+    if (is != should) return fmt::format("{} is {}, not {}", name, is.empty() ? "empty" : "'" + is.substr(0, 60) + "'", should.empty() ? "empty" : "'" + should.substr(0, 60) + "'");
+  }
+  return "it is written in another way";
+}
+
 double number(const Cell& cell) { return cell.is_number() ? cell.value() : std::nan(""); }
 
 }  // namespace
@@ -116,7 +130,7 @@ void SweepKeepers::offer(const RowWriter& writer, std::uint64_t row, std::string
     if (const double v = value(top->objective().key); !std::isnan(v)) top->offer(row, v, line);
 }
 
-SweepProgress read_progress(const std::string& path, const SweepSpace& space, const RowWriter& writer, SweepKeepers& keepers) {
+SweepProgress read_progress(const std::string& path, const SweepSpace& space, const RowWriter& writer, SweepKeepers& keepers, RowEvaluator& evaluator, const std::vector<std::string>* counted) {
   SweepProgress progress;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
@@ -124,9 +138,13 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
     return progress;  // nothing to resume: start
   }
   const auto other = [&](int line, const std::string& what) { throw_input(what, {path, line, ""}, "this file is of another sweep: choose another --save, or leave --resume out to replace it"); };
-  std::string line;
+  const auto changed = [&](int line, const std::string& what) {
+    throw_input("this row is not what the sweep gives: " + what, {path, line, ""},
+                fmt::format("it was changed, or another version, model file or machine wrote it: cut the file before line {} to go on from there, or leave --resume out", line));
+  };
+  std::string line, row;
   SweepPoint point;
-  std::string keys;
+  std::vector<SweepValue> values;
   int number = 0;
   bool header = writer.header().empty();
   while (std::getline(file, line)) {
@@ -143,14 +161,32 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
     }
     if (progress.rows == space.rows()) other(number, fmt::format("the file has more rows than this sweep ({})", space.rows()));
     space.at(progress.rows, point);
-    keys.clear();
-    writer.write_keys(point, keys);
-    if (line.compare(0, keys.size(), keys) != 0 || line.size() == keys.size() || line[keys.size()] != ',') other(number, "the row is not the one that this sweep has here");
-    try {
-      const std::vector<Cell> cells = writer.read(line);
+    row.clear();
+    writer.write_keys(point, row);
+    const std::size_t keys = row.size();
+    if (line.compare(0, keys, row) != 0 || line.size() == keys || line[keys] != ',') other(number, "the row is not the one that this sweep has here");
+    const std::string& status = evaluator.evaluate(point, values);
+    if (!counted) {
+      writer.write_figures(values, status, row);
+      row.pop_back();
+    }
+    if (counted || line != row) {
+      std::vector<Cell> cells;
+      try {
+        cells = writer.read(line);
+      } catch (const Error& error) {
+        other(number, error.message());
+      }
+      if (!counted) changed(number, difference(writer, cells, row));
+      for (std::size_t i = 0; i < counted->size() && cells.back().empty(); ++i) {
+        if (values[i].kind != SweepValue::Kind::kCount) continue;
+        const auto column = std::find(writer.figures().begin(), writer.figures().end(), (*counted)[i]) - writer.figures().begin();
+        const Cell& cell = cells[writer.keys().size() + static_cast<std::size_t>(column)];
+        if (!cell.exact() || *cell.exact() != values[i].count) changed(number, fmt::format("{} is '{}', not '{}'", (*counted)[i], exact_text(cell).substr(0, 60), to_string(values[i].count)));
+      }
       if (!cells.back().empty()) ++progress.failed;
-    } catch (const Error& error) {
-      other(number, error.message());
+    } else if (!status.empty()) {
+      ++progress.failed;
     }
     keepers.offer(writer, progress.rows, line);
     ++progress.rows;

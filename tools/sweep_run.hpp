@@ -55,13 +55,14 @@ using MakeEvaluator = std::function<std::unique_ptr<RowEvaluator>()>;
 SweepOutcome run_sweep(const SweepSpace& space, const RowWriter& writer, const MakeEvaluator& make_evaluator, const SweepOptions& options, SweepSink& sink, SweepKeepers& keepers);
 
 // How far a file of this sweep is: its complete rows and their bytes. A last line without its end (the program died while writing) does not count. Offers the
-// rows to the keepers. Throws Error(kInput) with file and line where the file is of another sweep.
+// rows to the keepers. Every row is worked out again by `evaluator` and has to be the same, to the last digit; of measured rows the figures of
+// `counted` (columns that a count gives). Throws Error(kInput) with file and line where the file is of another sweep, or a row is not what this sweep gives.
 struct SweepProgress {
   std::uint64_t rows = 0;
   std::uint64_t bytes = 0;
   std::uint64_t failed = 0;
   bool dropped = false;  // a partial last line
 };
-SweepProgress read_progress(const std::string& path, const SweepSpace& space, const RowWriter& writer, SweepKeepers& keepers);
+SweepProgress read_progress(const std::string& path, const SweepSpace& space, const RowWriter& writer, SweepKeepers& keepers, RowEvaluator& evaluator, const std::vector<std::string>* counted);
 
 }  // namespace fathom

@@ -4,6 +4,7 @@
 
 #include "lib/error.hpp"
 #include "reports/json_writer.hpp"
+#include "tools/idle_flags.hpp"
 #include "tools/sweep_space.hpp"
 
 namespace fathom {
@@ -44,6 +45,10 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
     part.phase = parse_phase(word);
     phases_.push_back(part);
   }
+  for (const std::string& text : idle_in_phases(flags, phases)) notes_.push_back(text);
+  for (const Network& network : models_)
+    for (const std::string& text : idle_in_network(flags, phases, network, twin_ || network.has_routes()))
+      if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
   phase_column_ = add_column("phase", Unit::kText, false);
   const auto has = [&](Phase phase) { return has_phase(phase); };
   const auto numbers = [&](Slot slot, const char* column, const std::string& text, const char* flag, bool always, std::int64_t otherwise) {

@@ -24,6 +24,33 @@ class CountedFlags(CliTest):
                 notes = self.json("count", "dense-60m", "--phase", asked, flag, value, "-o", "json").get("notes", [])
                 self.assertEqual(sum(f"{flag} changes nothing here" in str(note) for note in notes), expected, (flag, asked))
 
+    def test_flags_that_a_model_has_no_part_for(self):
+        def said(model, *arguments):
+            notes = self.json("count", model, *arguments, "-o", "json").get("notes", [])
+            return [note["text"] for note in notes if "changes nothing" in note["text"]]
+
+        for model, phase, flag, value in (
+            ("gpt2-124m", "prefill", "--mla", "absorbed"), ("mixtral-8x7b", "decode", "--mla", "naive"), ("gpt2-124m", "decode", "--routing", "threshold"),
+            ("mode-integrated", "prefill", "--routing", "predictor"), ("mixtral-8x7b", "prefill", "--participation", "0.3"), ("mod-60m", "prefill", "--participation", "0.3"),
+            ("mod-60m", "decode", "--routing", "topk"), ("dense-60m", "train", "--kv-page", "7"), ("dense-60m", "train", "--logits", "none"),
+        ):
+            base = self.totals(model, "--phase", phase)
+            self.assertEqual(self.totals(model, "--phase", phase, flag, value), base, (model, flag))
+            self.assertEqual(sum(text.startswith(flag + " ") for text in said(model, "--phase", phase, flag, value)), 1, (model, phase, flag))
+            # On stderr too, and in a sweep.
+            self.assertIn(f"{flag} changes nothing", self.run_fathom("count", model, "--phase", phase, flag, value, "-o", "csv").stderr)
+            self.assertIn(f"{flag} changes nothing", self.run_fathom("sweep", model, "--phase", phase, flag, value).stderr)
+        self.assertTrue(said("gpt2-124m", "--strict"))
+        self.assertTrue(said("gpt2-124m", "--phase", "decode", "--full-mask"))
+        # Where they do something, nothing is said.
+        for model, *arguments in (
+            ("latent-attention", "--mla", "absorbed"), ("mod-60m", "--routing", "threshold"), ("mod-60m", "--routing", "threshold", "--participation", "0.3"),
+            ("mod-60m", "--phase", "decode", "--participation", "0.3"), ("local-global", "--phase", "decode", "--full-mask"), ("dense-60m", "--kv-page", "7"),
+            ("dense-60m", "--mod-every", "2", "--routing", "threshold"), ("dense-60m", "--phase", "train", "--logits", "all"),
+        ):
+            self.assertEqual(said(model, *arguments), [], (model, arguments))
+        self.refuses(3, "--routing topk", "count", "mod-60m", "--routing", "topk", "--participation", "0.3")
+
     def test_loads(self):
         decode = ("mixtral-8x7b", "--phase", "decode", "--batch", "4", "--dtype", "bf16")
         even, some = self.totals(*decode), self.totals(*decode, "--expert-loads", "1,1,1,1,0,0,0,0")

@@ -106,6 +106,41 @@ class Sweep(CliTest):
             self.refuses(3, "another sweep", "sweep", "mod-tiny", "--seq", "8,16", "--save", name, "--resume")
             self.assertEqual(file.read_bytes(), whole)
 
+    def test_resume_of_a_changed_row(self):
+        file = self.folder / "rows.csv"
+        for arguments in (["mod-tiny", "--seq", "8:64:8", "--batch", "1:4"], ["mod-tiny", "--seq", "8:64:8", "--batch", "1:4", "--do", "predict", "--on", "h200"]):
+            for name in ("rows.csv", "rows.jsonl"):
+                file = self.folder / name
+                self.run_fathom("sweep", *arguments, "--save", name)
+                lines = file.read_text().splitlines(keepends=True)
+                text = lines[10]
+                digits = [i for i, c in enumerate(text) if c.isdigit()]
+                for at in (digits[-1], digits[len(digits) // 2], digits[-6]):  # any digit of any figure
+                    other = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1:]
+                    file.write_text("".join(lines[:10] + [other] + lines[11:20]))
+                    self.refuses(3, [f"{name}:11", "not "], "sweep", *arguments, "--save", name, "--resume")
+                # Cut before that line, it goes on to the same file.
+                file.write_text("".join(lines[:10]))
+                self.run_fathom("sweep", *arguments, "--save", name, "--resume")
+                self.assertEqual(file.read_text(), "".join(lines))
+                # A status where figures belong, and figures where a status belongs.
+                if name == "rows.csv":
+                    file.write_text("".join(lines[:10] + [text.rstrip("\n") + "no\n"]))
+                    self.refuses(3, ["rows.csv:11", "status is 'no', not empty"], "sweep", *arguments, "--save", name, "--resume")
+        message = self.run_fathom("sweep", *arguments[:5], "--save", "rows.csv").stdout
+        rows = (self.folder / "rows.csv").read_text().replace(",217856,", ",217857,")
+        (self.folder / "rows.csv").write_text(rows)
+        self.refuses(3, ["params_total is '217857', not '217856'", "cut the file before line 2"], "sweep", *arguments[:5], "--save", "rows.csv", "--resume")
+        self.assertEqual(message, "")
+        # Measured rows: what is counted beside them.
+        measured = ["mod-tiny", "--seq", "8,16", "--do", "compare", "--threads", "1"]
+        self.run_fathom("sweep", *measured, "--save", "rows.csv")
+        rows = (self.folder / "rows.csv").read_text()
+        self.run_fathom("sweep", *measured, "--save", "rows.csv", "--resume")
+        self.assertEqual((self.folder / "rows.csv").read_text(), rows)
+        (self.folder / "rows.csv").write_text(rows.replace(",217856,", ",217857,"))
+        self.refuses(3, "params_total is '217857'", "sweep", *measured, "--save", "rows.csv", "--resume")
+
     def test_predict(self):
         rows = self.rows("mod-60m", "dense-60m", "--do", "predict", "--on", "h200", "--batch", "1:4")
         self.assertEqual(len(rows), 8)

@@ -141,7 +141,7 @@ TEST_CASE("refusals name line and key", "[ini]") {
   CHECK(refused(base + "[route]\nevery = 2\ncapacity = 9/8\n") == At{10, "capacity"});
   CHECK(refused(base + "[route]\nevery = 2\ncapacity = 1/8\nslots = 4\n").second == "capacity");
   CHECK(refused(base + "[route]\ncapacity = 1/8\n") == At{8, "[route]"});
-  CHECK(refused(base + "[route]\nevery = 2\n").second == "capacity");
+  CHECK(refused(base + "[route]\nevery = 2\n") == At{8, "[route]"});
   CHECK(refused(base + "[route]\nevery = 5\ncapacity = 1/8\n") == At{9, "every"});
   CHECK(refused(base + "[route]\nat = 4\ncapacity = 1/8\n") == At{9, "at"});
   CHECK(refused(base + "[route]\nat = 3-1\ncapacity = 1/8\n") == At{9, "at"});
@@ -161,6 +161,51 @@ TEST_CASE("refusals name line and key", "[ini]") {
   CHECK(refused(base + "positions = learned\n").second == "max_length");
   CHECK(refused(base + "[moe]\nexperts = 4\npicks = 5\nexpert_width = 8\n") == At{10, "picks"});
   CHECK(refused(base + "[moe]\nat = 1\nevery = 2\nexperts = 4\npicks = 2\nexpert_width = 8\n") == At{9, "at"});
+}
+
+TEST_CASE("a key that has no default is missed by name, in its section", "[ini]") {
+  struct Missing {
+    std::string text, key;
+    int line;
+  };
+  const std::string base = kHead + "layers = 4\n";  // seven lines and [network]'s own heads, mlp
+  const std::string general = kHead + "pattern = 4*a\n[block.a]\n";
+  const std::string moe[] = {"experts = 4\n", "picks = 2\n", "expert_width = 8\n"}, mla[] = {"kv_rank = 8\n", "nope_dim = 4\n", "v_dim = 6\n"};
+  std::vector<Missing> cases = {{base + "[lora]\nrank = 4\n", "'targets'", 8}, {base + "[lora]\ntargets = q\n", "'rank'", 8},
+                                {base + "[route]\nevery = 2\n", "'capacity' or 'slots'", 8},
+                                {base + "[route]\nevery = 2\ncapacity = 1/8\nrouter = mlp\n", "'router_hidden'", 8},
+                                {general + "gate = raw\n", "'capacity' or 'slots'", 8},
+                                {"[network]\nwidth = 64\nvocab = 9\nmlp = 8\nlayers = 2\n", "'heads'", 1},
+                                {"[network]\nwidth = 64\nvocab = 9\nmlp = 8\npattern = 2*a\n[block.a]\nwindow = 4\n", "'heads'", 6}};
+  const char* names[] = {"experts", "picks", "expert_width", "kv_rank", "nope_dim", "v_dim"};
+  for (int missing = 0; missing < 3; ++missing) {
+    std::string experts, latent;
+    for (int i = 0; i < 3; ++i)
+      if (i != missing) experts += moe[i], latent += mla[i];
+    cases.push_back({base + "[moe]\n" + experts, names[missing], 8});
+    cases.push_back({base + "[mla]\n" + latent, names[3 + missing], 8});
+    cases.push_back({general + experts, names[missing], 8});
+    cases.push_back({general + latent, names[3 + missing], 8});
+    // What all blocks have in common is theirs.
+    CHECK_NOTHROW(parse_network_ini(kHead + "pattern = 4*a\n[mla]\n" + latent + "[block.a]\n" + mla[missing], "t.ini"));
+  }
+  for (const Missing& each : cases) {
+    CAPTURE(each.text, each.key);
+    try {
+      parse_network_ini(each.text, "t.ini");
+      FAIL("was read");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kInput);
+      CHECK(error.message().find(each.key) != std::string::npos);
+      CHECK(error.message().find("not 0") == std::string::npos);
+      CHECK(error.where().line == each.line);
+      CHECK(error.where().key.front() == '[');
+    }
+  }
+  // No MLP at all is a network too, but not without a word.
+  const std::string without = "[network]\nwidth = 64\nvocab = 9\nheads = 4\nlayers = 2\n";
+  CHECK(parse_network_ini(without, "t.ini").notes.size() == 1);
+  CHECK(parse_network_ini(without + "mlp = 0\n", "t.ini").notes.empty());
 }
 
 TEST_CASE("the glossary has every key once per section and nothing empty", "[ini]") {

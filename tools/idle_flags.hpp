@@ -1,0 +1,21 @@
+// Flags that change nothing for what was asked: said once, so that nobody takes a result for what was meant.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/network.hpp"
+#include "tools/cli.hpp"
+
+namespace fathom {
+
+// Flags that none of the phases reads.
+std::vector<std::string> idle_in_phases(const ScenarioFlags& flags, const std::vector<std::string>& phases);
+
+// Flags that this network has no part for. `routed`: some of its blocks are, or a flag routes them. Throws Error(kInput) where two flags contradict each other.
+std::vector<std::string> idle_in_network(const ScenarioFlags& flags, const std::vector<std::string>& phases, const Network& network, bool routed);
+
+// --strict reads config.json files alone.
+std::vector<std::string> idle_strict(bool strict, const std::vector<std::string>& models);
+
+}  // namespace fathom
