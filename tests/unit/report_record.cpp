@@ -91,7 +91,7 @@ TEST_CASE("a page shows the answers first and names what it leaves out", "[repor
   CHECK(keys_of(table_of(page, "memory")) == std::vector<std::string>{"model", "params_total", "peak_bytes"});
   const ReportTable& ops = table_of(page, "ops");
   CHECK(keys_of(ops) == std::vector<std::string>{"path", "predicted_s", "measured_s", "error", "verdict", "flops_matmul", "bytes_moved"});
-  CHECK(*ops.rows[0].cells[6].exact() == u128{140});  // 70 read and 70 written
+  CHECK(*ops.rows[0].cells[6].exact() == u128{2000});  // 1000 read and 1000 written
   CHECK(ops.caption.find("Not shown: `kind`, `min_s`, `bytes_read`, `bytes_written` (") != std::string::npos);
   CHECK(keys_of(table_of(page, "reasons")) == std::vector<std::string>{"verdict", "status", "path"});
 }
