@@ -78,16 +78,24 @@ class Checker {
   void ratios(const std::vector<const JsonValue*>& all, const std::vector<std::string>& pointers) const {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const JsonValue& totals = all[i]->at("totals");
-      std::vector<const JsonValue*> twins, firsts;  // whose totals those ratios are to
+      std::vector<const JsonValue*> twins, alike, firsts;  // whose totals those ratios are to
       const auto flops_ratio = number(totals, "flops_ratio");
       const std::string first = words(totals, "relative_to");
       for (std::size_t k = 0; k < all.size(); ++k) {
         if (k == i) continue;
         const JsonValue& other = all[k]->at("totals");
-        if (flops_ratio && same_scenario(*all[i], *all[k]) && has_ratio(totals, other, *flops_ratio)) twins.push_back(&other);
+        if (flops_ratio && same_scenario(*all[i], *all[k])) (has_ratio(totals, other, *flops_ratio) ? twins : alike).push_back(&other);
         if (!first.empty() && (words(*all[k], "model") == first || (all[k]->find("model")->is_object() && words(*all[k]->find("model"), "name") == first))) firsts.push_back(&other);
       }
       const std::string at = pointers[i] + "/totals";
+      // No twin by FLOPs, but one by time: the FLOP ratio is what was changed.
+      for (const JsonValue* other : alike)
+        for (const auto& [key, time] : {std::pair{"predicted_ratio", "predicted_s"}, std::pair{"measured_ratio", "measured_s"}})
+          if (const auto told = number(totals, key), above = number(totals, time), below = number(*other, time); twins.empty() && told && above && below && *below > 0 && near(*told, *above / *below))
+            flops_follow(at, "flops_ratio", totals, *other);
+      if (firsts.size() == 1 && number(totals, "relative_flops") && !has_ratio(totals, *firsts[0], *number(totals, "relative_flops"))) flops_follow(at, "relative_flops", totals, *firsts[0]);
+      noise_of(totals, "ratio_noise", twins, at);
+      noise_of(totals, "relative_noise", firsts, at);
       ratio_to(totals, "predicted_ratio", "predicted_s", twins, at);
       ratio_to(totals, "measured_ratio", "measured_s", twins, at);
       ratio_to(totals, "relative_predicted", "predicted_s", firsts, at);
@@ -123,6 +131,26 @@ class Checker {
   void follows(const std::string& at, std::string_view key, double told, double expected, std::string_view why, double scale = 0) const {
     if (std::abs(told - expected) <= kTolerance * std::max({std::abs(told), std::abs(expected), scale})) return;
     fail(at + step(key), fmt::format("is {}, expected {}: {}", shortest(told), shortest(expected), why));
+  }
+
+  static bool near(double a, double b) { return std::abs(a - b) <= kTolerance * std::max(std::abs(a), std::abs(b)); }
+
+  [[noreturn]] void flops_follow(const std::string& at, const char* key, const JsonValue& totals, const JsonValue& other) const {
+    const auto flops = [](const JsonValue& row) { return number(row, "flops_expected").value_or(number(row, "flops_matmul").value_or(0)); };
+    fail(at + step(key), fmt::format("is {}, expected {}: FLOPs over those of the other model", shortest(*number(totals, key)), flops(other) > 0 ? shortest(flops(totals) / flops(other)) : "none"));
+  }
+
+  // The noise of a ratio: that of both, in quadrature.
+  void noise_of(const JsonValue& totals, const char* key, const std::vector<const JsonValue*>& others, const std::string& at) const {
+    const auto told = number(totals, key), own = number(totals, "noise");
+    std::optional<double> expected;
+    for (const JsonValue* other : others) {
+      const auto noise = number(*other, "noise");
+      if (!told || !own || !noise) continue;
+      expected = std::hypot(*own, *noise);
+      if (std::abs(*told - *expected) <= kTolerance) return;
+    }
+    if (expected) follows(at, key, *told, *expected, "the noise of both, in quadrature", 1);
   }
 
   void quotient(const JsonValue& figures, const QuotientRule& rule, const std::string& at) const {
@@ -284,11 +312,16 @@ class Checker {
       const auto exact = exact_sum(rows, rule.of, [](const JsonValue&) { return true; });
       if (exact && *exact != told->as_u128(rule.key)) fail(at + "/totals" + step(rule.key), fmt::format("is {}, expected {}: {}", to_string(told->as_u128(rule.key)), to_string(*exact), why));
     }
+    const auto compute = number(totals, "compute_s"), memory = number(totals, "memory_s"), launch = number(totals, "launch_s"), predicted = number(totals, "predicted_s");
+    if (compute && memory && launch && predicted) follows(at + "/totals", "predicted_s", *predicted, *compute + *memory + *launch, "compute_s + memory_s + launch_s");
     std::vector<double> errors;
     const auto whole = number(totals, "normalised_s");
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const auto share = number(rows[i], "share"), measured = number(rows[i], "measured_s"), error = number(rows[i], "error");
       if (share && measured && whole && *whole > 0) follows(at + fmt::format("/ops/{}", i), "share", *share, *measured / *whole, "measured_s / normalised_s of the step");
+      const JsonValue* rounds = rows[i].find("rounds_s");
+      if (const auto taken = number(rows[i], "samples"), times = number(rows[i], "times"); taken && times && rounds)
+        follows(at + fmt::format("/ops/{}", i), "samples", *taken, *times * static_cast<double>(rounds->as_array("rounds_s").size()), "times x the number of rounds_s");
       const std::string grade = words(rows[i], "verdict");
       if (error && !grade.empty() && grade != "noisy" && grade != "too-short" && grade != "skipped") errors.push_back(std::abs(*error));
     }

@@ -200,6 +200,14 @@ RoutingRecord read_routing(const JsonValue& object) {
     routing.counts.push_back(static_cast<std::uint64_t>(count.as_u128("counts")));
   }
   for (const RoutingRecord::Layer& layer : routing.layers) scored += layer.routed ? tokens : 0;
+  for (std::size_t i = 1; i < routing.layers.size(); ++i)
+    if (routing.layers[i].layer <= routing.layers[i - 1].layer) contradicts(fmt::format("block {} stands behind block {}", routing.layers[i].layer, routing.layers[i - 1].layer), "blocks");
+  if (routing.complete) {
+    RoutingRecord again;
+    again.layers = routing.layers;
+    again.make_histogram();
+    if (again.counts != routing.counts || again.low != routing.low || again.high != routing.high) contradicts("the histogram is not that of the weights", "weights");
+  }
   if (counted != scored) contradicts(fmt::format("the histogram counts {} scores, the routed blocks have {}", to_string(counted), to_string(scored)), "weights/counts");
   return routing;
 }

@@ -71,8 +71,9 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
   const auto cells = [&](double value) {
     return largest > 0 ? static_cast<int>(std::lround(std::clamp(value / largest, 0.0, 1.0) * room)) : 0;
   };
-  // Bars have no axis here, so what they show stands behind the title.
-  std::string out = titled(plot.title.empty() || plot.value_label.empty() ? plot.title : plot.title + ": " + plot.value_label, options);
+  // Bars have no axis here: what the numbers beside them are stands behind the title, unless their unit says it.
+  const bool told = plot.title.empty() || plot.value_label.empty() || plot.unit == Unit::kSeconds;
+  std::string out = titled(told ? plot.title : plot.title + ": " + plot.value_label, options);
   for (std::size_t c = 0; c < plot.categories.size(); ++c) {
     const std::string label = pad_right(clip_middle(printable(plot.categories[c]), label_width), label_width);
     if (plot.stacked) {

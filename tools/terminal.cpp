@@ -34,10 +34,10 @@ int help_width(const std::vector<std::string>& arguments) {
 
 void tell(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
-bool reader_is_gone() {
+bool reader_is_gone(int descriptor) {
   struct stat status {};
-  if (fstat(STDOUT_FILENO, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode))) return false;
-  pollfd end{STDOUT_FILENO, 0, 0};
+  if (fstat(descriptor, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode))) return false;
+  pollfd end{descriptor, 0, 0};
   return poll(&end, 1, 0) > 0 && (end.revents & POLLERR) != 0;
 }
 

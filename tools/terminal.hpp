@@ -14,7 +14,7 @@ int help_width(const std::vector<std::string>& arguments);
 // Writes to stderr. A reader that went away, or a full disk, is no reason to end: what is lost is talk.
 void tell(const std::string& text);
 
-// Stdout is a pipe and its reader has closed it: what is still to come would be read by nobody.
-bool reader_is_gone();
+// The descriptor (stdout) is a pipe and its reader has closed it: what is still to come would be read by nobody.
+bool reader_is_gone(int descriptor = 1);
 
 }  // namespace fathom

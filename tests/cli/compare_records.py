@@ -3,10 +3,58 @@
 import csv
 import io
 import json
+import math
+import statistics
 
 from _cli import ARGUMENTS, CliTest, main
 
 MACHINE = "tests/golden/data/machine.ini"
+
+
+def grade(row):
+    """The side of its interval on which a measurement lies; other verdicts stay."""
+    if row.get("verdict") in ("within", "fast", "slow") and row.get("measured_s"):
+        low, high = row.get("predicted_lo_s"), row.get("predicted_hi_s")
+        if low is None and high is None:
+            low, high = 0.9 * row["predicted_s"], 1.1 * row["predicted_s"]
+        row["verdict"] = "fast" if row["measured_s"] < (low or 0) else "slow" if high is not None and row["measured_s"] > high else "within"
+
+
+def settle(record):
+    """Sets what follows from other figures to what now follows: a record that contradicts itself is refused."""
+    for result in record["results"]:
+        totals, scenario, ops = result["totals"], result["scenario"], result["ops"]
+        samples = sorted(totals["samples_s"])
+        totals["measured_s"] = totals["p50_s"] = statistics.median(samples)
+        totals["min_s"] = samples[0]
+        for key, share in (("p95_s", 0.95), ("p99_s", 0.99)):
+            at = share * (len(samples) - 1)
+            low, high = samples[int(at)], samples[min(int(at) + 1, len(samples) - 1)]
+            totals[key] = low + (high - low) * (at - int(at))
+        tokens = scenario["batch"] * scenario["seq"]
+        totals["tokens_per_s"] = tokens / totals["measured_s"]
+        totals["predicted_tokens_per_s"] = tokens / totals["predicted_s"]
+        totals["normalised_s"] = sum(op["measured_s"] for op in ops if op.get("measured_s"))
+        for row in [totals, *ops]:
+            if row.get("measured_s") and row.get("predicted_s"):
+                for key, value in (("time_ratio", row["measured_s"] / row["predicted_s"]), ("error", row["predicted_s"] / row["measured_s"] - 1)):
+                    if row.get(key) is not None:
+                        row[key] = value
+            if row.get("achieved_flops_per_s"):
+                row["achieved_flops_per_s"] = row.get("flops_expected", row["flops_matmul"]) / row["measured_s"]
+            if row.get("achieved_bytes_per_s"):
+                row["achieved_bytes_per_s"] = (row["bytes_read"] + row["bytes_written"]) / row["measured_s"]
+            if row.get("share") is not None:
+                row["share"] = row["measured_s"] / totals["normalised_s"]
+            grade(row)
+        errors = [abs(op["error"]) for op in ops if op.get("error") is not None and op["verdict"] not in ("noisy", "too-short", "skipped")]
+        if errors:
+            totals["mape"], totals["median_error"] = statistics.mean(errors), statistics.median(errors)
+    routed, dense = (result["totals"] for result in record["results"])
+    for key, time in (("predicted_ratio", "predicted_s"), ("measured_ratio", "measured_s")):
+        routed[key] = routed[time] / dense[time]
+    routed["ratio_noise"] = math.hypot(routed["noise"], dense["noise"])
+    routed["realised"] = (1 - routed["measured_ratio"]) / (1 - routed["flops_ratio"])
 
 
 class CompareRecords(CliTest):
@@ -18,18 +66,14 @@ class CompareRecords(CliTest):
     def changed(self, times=1.0, index=0, **totals):
         record = json.loads(json.dumps(self.record))
         result = record["results"][index]
-        result["totals"]["measured_s"] *= times
+        result["totals"]["samples_s"] = [seconds * times for seconds in result["totals"]["samples_s"]]
         result["totals"].update(totals)
+        if "predicted_s" in totals:
+            result["totals"].update(compute_s=totals["predicted_s"], memory_s=0, launch_s=0)
         for op in result["ops"]:
             if op.get("measured_s"):
                 op["measured_s"] *= times
-        # What follows from the times follows from the new ones: a record that contradicts itself is refused.
-        for figures in (result["totals"], *result["ops"]):
-            if figures.get("measured_s") and figures.get("predicted_s"):
-                ratio = figures["measured_s"] / figures["predicted_s"]
-                for key, value in (("time_ratio", ratio), ("error", 1 / ratio - 1)):
-                    if figures.get(key) is not None:
-                        figures[key] = value
+        settle(record)
         self.write("b.json", json.dumps(record))
 
     def fails(self, *conditions, code=1):
@@ -71,6 +115,49 @@ class CompareRecords(CliTest):
         record["results"].pop()
         self.write("b.json", json.dumps(record))
         self.assertIn("dense-60m", self.fails("missing").stderr)
+
+    # Figures that follow from nothing else in the record: only their range is checked.
+    FREE = {"params_total", "kv_bytes", "kv_bytes_per_token", "peak_bytes", "light_s", "peak_flops_per_s", "peak_bytes_per_s", "times", "rows_declared", "rows_executed", "noise", "min_s", "p95_s",
+            "rounds_s", "threads"}
+
+    def test_an_edited_figure_is_refused(self):
+        def places(value, path):
+            for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+                if isinstance(each, (int, float)) and not isinstance(each, bool) and abs(each) > 1e-6:  # smaller ones are what is left of equal numbers
+                    yield [*path, key]
+                yield from places(each, [*path, key])
+
+        seen, free = set(), set()
+        for path in places(self.record["results"], ["results"]):
+            name = "/".join("*" if isinstance(step, int) else step for step in path)
+            if name in seen:
+                continue
+            seen.add(name)
+            record = json.loads(json.dumps(self.record))
+            place = record
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] *= 3
+            self.write("edited.json", json.dumps(record))
+            result = self.run_fathom("report", "edited.json", code=None)
+            self.assertIn(result.code, (0, 3), str(result))
+            if result.code == 0:
+                free.add(next(step for step in reversed(path) if isinstance(step, str)))
+                continue
+            self.assertRegex(result.stderr, r"edited\.json: /results/\d+/\S+: is .*(expected|cannot|at most)")
+            self.assertEqual(self.run_fathom("compare", "a.json", "edited.json", code=3).stderr, result.stderr)
+        self.assertEqual(free - self.FREE, set())
+        self.assertGreater(len(seen), 40)
+
+    def test_an_emptied_record_is_refused(self):
+        for change, words in ((lambda r: r.update(results=[]), "/results: is an empty list"), (lambda r: r["results"][0].update(ops=[]), "/results/0/ops: is an empty list"),
+                              (lambda r: r["results"][0].update(totals={}), "/results/0/totals/flops_matmul: is missing"), (lambda r: r["results"][1].pop("ops"), "/results/1/ops: is missing"),
+                              (lambda r: r.update(schema=99), 'schema: is 99, and this program reads "fathom-record-1" only')):
+            record = json.loads(json.dumps(self.record))
+            change(record)
+            self.write("b.json", json.dumps(record))
+            self.refuses(3, ["b.json", words], "report", "b.json")
+            self.refuses(3, ["b.json", words], "compare", "a.json", "b.json")
 
     def test_formats(self):
         self.changed(1.08)

@@ -36,6 +36,20 @@ class Help(CliTest):
             self.assertLessEqual(max(map(len, lines)), 100, page)
             self.assertGreaterEqual(len(re.findall(r"(?m)^  (?:source <\()?fathom ", page)), 2, page)
 
+    def test_pages_are_as_wide_as_the_terminal(self):
+        for command in ["", *self.commands()]:
+            words = command.split()
+            wide = self.run_fathom(*words, "--help").stdout
+            narrow = self.run_fathom(*words, "--help", env={"COLUMNS": "40"}).stdout
+            self.assertEqual(narrow, self.run_fathom(*words, "--help", *([] if not words else ["--width", "40"]), env={"COLUMNS": "40"}).stdout)
+            for line in narrow.splitlines():
+                self.assertTrue(len(line) <= 40 or " " not in line.strip(), line)  # a word is not broken
+            # The same words in the same order, whatever the width; a broken command line goes on behind a backslash.
+            self.assertEqual([word for word in narrow.split() if word != "\\"], [word for word in wide.split() if word != "\\"])
+            for line in self.run_fathom(*words, "--help-all", env={"COLUMNS": "50"}).stdout.splitlines():
+                self.assertTrue(len(line) <= 50 or " " not in line.strip(), line)
+        self.assertEqual(self.run_fathom("count", "--help", env={"COLUMNS": "300"}).stdout, self.run_fathom("count", "--help").stdout)
+
     def test_what_a_newcomer_types_first(self):
         self.refuses(2, ["a COMMAND is required", "fathom --help", "fathom count gpt2-124m"])
         self.assertEqual(self.help("help"), self.help("--help"))

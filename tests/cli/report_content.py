@@ -174,6 +174,29 @@ class ReportContent(CliTest):
         self.write("bad.json", __import__("json").dumps(record))
         self.refuses(3, ["bad.json", "taken"], "report", "bad.json")
 
+    def test_a_trace_is_data(self):
+        record = self.json("trace", "mod-tiny", "--backend", "reference", "--text", "ab, 12", "--timeline", "t.json", *self.machine, "-o", "json")
+        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        routing = record["routing"]
+        self.assertEqual(routing["labels"], list("ab,␣12"))
+        self.assertEqual([entry["name"] for entry in routing["classes"]], ["space", "digits", "letters", "punctuation"])
+        for block in routing["blocks"]:
+            self.assertEqual(len(block.get("weights", [])), 6 if "taken" in block else 0)
+        taken = routing["blocks"][1]["taken"]
+        self.assertEqual(routing["blocks"][1]["participation"], taken.count("1") / 6)
+        self.assertAlmostEqual(sum(op["measured_s"] for op in record["ops"]), record["totals"]["measured_s"], delta=record["totals"]["measured_s"])
+        self.assertTrue(record["totals"]["predicted_s"] > 0)
+        self.write("trace.json", __import__("json").dumps(record))
+        self.assertIn("Which token took which block", self.run_fathom("report", "trace.json").stdout)
+        rows = list(__import__("csv").DictReader(self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab, 12", "-o", "csv").stdout.splitlines()))
+        self.assertEqual(len(rows), 4 * 6)
+        self.assertEqual("".join(row["taken"] for row in rows if row["block"] == "1"), taken)
+        self.assertEqual([float(row["router_weight"]) for row in rows if row["block"] == "1"], routing["blocks"][1]["weights"])
+        self.assertEqual({row["taken"] for row in rows if row["routed"] == "0"}, {"1"})
+        text = self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab, 12").stdout
+        self.assertIn("Router weights: log10 of (1 + n), n scores", text)
+        self.assertRegex(text, r" n = \d+\n")
+
     def test_token_classes_stand_in_the_trace(self):
         self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab, 12", *self.saved("c.md"))
         text = (self.folder / "c.md").read_text()

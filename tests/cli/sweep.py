@@ -90,6 +90,13 @@ class Sweep(CliTest):
         top = self.rows(*arguments, "--top", "3", "--sort", "max:flops", "-o", "csv")
         self.assertEqual([int(r["flops_matmul"]) for r in top], sorted((int(r["flops_matmul"]) for r in everything), reverse=True)[:3])
 
+    def test_the_columns_that_rank_are_shown(self):
+        text = self.run_fathom("sweep", "mod-tiny", "--batch", "1:8:x2", "--pareto", "memory,max:params", "--top", "2", "--sort", "elements_vector", "--width", "60").stdout
+        front, top = text.split("Top 2")
+        for column in ("peak memory", "params"):
+            self.assertIn(column, front.split("\u2500")[0])
+        self.assertIn("vector elements", top.split("\u2500")[0])
+
     def test_resume(self):
         arguments = ["mod-tiny", "--seq", "8:128:8", "--batch", "1:40"]
         for name in ("rows.csv", "rows.jsonl"):

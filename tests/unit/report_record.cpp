@@ -30,11 +30,14 @@ Record measured_record() {
   op.set("kind", Cell::text("gemm"));
   for (const char* key : {"predicted_s", "measured_s", "error", "min_s"}) op.set(key, Cell::number(0.5));
   op.set("error", Cell::number(0.0));
-  for (const char* key : {"flops_matmul", "bytes_read", "bytes_written"}) op.set(key, Cell::count(u128{70}));
+  for (const char* key : {"flops_matmul", "bytes_read", "bytes_written"}) op.set(key, Cell::count(u128{1000}));
   op.set("verdict", Cell::text("noisy"));
   op.set("status", Cell::text("too much noise"));
   result.ops.push_back(op);
   result.samples_s = {0.25, 0.1 + 0.2, 3e-9};
+  result.totals.set("normalised_s", Cell::number(0.5));                      // the op took that
+  result.totals.set("p95_s", Cell::number(0.295));                          // 0.25 + 0.9 * 0.05
+  result.totals.set("spread", Cell::number((0.275 - 0.1250000015) / 0.25));  // half-way up and down from the median
   result.rounds_s = {{0.5, 1e-300}};
   record.results.push_back(result);
   return record;
@@ -88,7 +91,7 @@ TEST_CASE("a page shows the answers first and names what it leaves out", "[repor
   CHECK(keys_of(table_of(page, "memory")) == std::vector<std::string>{"model", "params_total", "peak_bytes"});
   const ReportTable& ops = table_of(page, "ops");
   CHECK(keys_of(ops) == std::vector<std::string>{"path", "predicted_s", "measured_s", "error", "verdict", "flops_matmul", "bytes_moved"});
-  CHECK(*ops.rows[0].cells[6].exact() == u128{140});  // 70 read and 70 written
+  CHECK(*ops.rows[0].cells[6].exact() == u128{2000});  // 1000 read and 1000 written
   CHECK(ops.caption.find("Not shown: `kind`, `min_s`, `bytes_read`, `bytes_written` (") != std::string::npos);
   CHECK(keys_of(table_of(page, "reasons")) == std::vector<std::string>{"verdict", "status", "path"});
 }

@@ -1,7 +1,10 @@
 // Routing as a record keeps it, and records put together.
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 #include "lib/error.hpp"
+#include "reports/format.hpp"
 #include "reports/json_writer.hpp"
 #include "reports/record.hpp"
 
@@ -47,6 +50,34 @@ TEST_CASE("routing survives the record") {
   CHECK(write_record(again) == write_record(record));
 }
 
+TEST_CASE("a trace keeps every score and label, and its rows are a table") {
+  Record record = with_routing();
+  RoutingRecord& routing = record.results[0].routing;
+  routing.complete = true;
+  routing.labels = {"a", "b", "c", "d"};
+  routing.classes = {{"letters", 4, 0.5}};
+  const Record again = read_record(write_record(record), "r.json");
+  CHECK(again.results[0].routing.layers[1].weights == routing.layers[1].weights);
+  CHECK(again.results[0].routing.labels == routing.labels);
+  CHECK(again.results[0].routing.classes.at(0).participation == 0.5);
+  CHECK(write_record(again) == write_record(record));
+  const ReportTable table = routing_table(again.results[0].routing);
+  REQUIRE(table.rows.size() == 8);  // 2 blocks x 4 tokens
+  CHECK(table.columns[2].key == "token_text");
+  CHECK(exact_text(table.rows[0].cells[4]) == "1");  // block 0 is not routed: taken by all, without a score
+  CHECK(table.rows[0].cells[5].empty());
+  CHECK(exact_text(table.rows[4].cells[4]) == "0");  // "0110"
+  CHECK(exact_text(table.rows[5].cells[5]) == "0.5");
+  // One score changed, and the histogram is another.
+  routing.layers[1].weights[1] = -0.5;
+  try {
+    read_record(write_record(record), "r.json");
+    FAIL("read");
+  } catch (const Error& error) {
+    CHECK(error.where().key == "/routing/weights");
+  }
+}
+
 TEST_CASE("routing that contradicts itself is refused with the file's name") {
   std::string text = write_record(with_routing());
   text.replace(text.find("0110"), 4, "011");
@@ -66,6 +97,10 @@ TEST_CASE("participation is the share of tokens") {
   const auto& bars = std::get<BarPlot>(document.parts[1]);
   CHECK(bars.categories == std::vector<std::string>{"block 0 (full)", "block 1"});
   CHECK(bars.series[0].values == std::vector<double>{1.0, 0.5});
+  const auto& histogram = std::get<BarPlot>(document.parts[2]);  // bars of log10(1 + n), said to be, with n beside them
+  CHECK(histogram.value_label == "log10 of (1 + n), n scores");
+  CHECK(histogram.series[0].values[0] == std::log10(2.0));
+  CHECK(histogram.shown[0] == "n = 1");
 }
 
 TEST_CASE("records put together keep their runs apart") {
