@@ -83,7 +83,8 @@ void add_columns_flag(CLI::App& app, OutputFlags& flags);
 // Prints the record to stdout in the asked format and writes every --save file (format by extension). Returns the exit code.
 int emit(const Record& record, const OutputFlags& flags);
 // The same for a document that is no record (lists, explanations): table, md, html; csv gives its first table, json its tables.
-int emit_document(const Document& document, const OutputFlags& flags);
+// `data`: the table that csv and json hold beside the document's own; people are not shown it.
+int emit_document(const Document& document, const OutputFlags& flags, const ReportTable* data = nullptr);
 // Checks the --save names before anything expensive runs.
 void check_output_flags(const OutputFlags& flags);
 

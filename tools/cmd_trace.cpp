@@ -20,6 +20,7 @@ struct TraceArgs {
   OutputFlags output;
   std::string timeline;
   std::string text;
+  bool has_text = false;
   std::string classes;
 };
 
@@ -85,7 +86,8 @@ void write_text(Execution& execution, const std::string& text) {
 int run_trace(TraceArgs flags) {
   check_output_flags(flags.output);
   Record notes;
-  if (!flags.text.empty() && flags.scenario.seq.empty()) flags.scenario.seq = fmt::format("{}", flags.text.size());
+  if (flags.has_text && flags.text.empty()) throw_input("a text of no bytes has no token to route", {"", 0, "--text"});
+  if (flags.has_text && flags.scenario.seq.empty()) flags.scenario.seq = fmt::format("{}", flags.text.size());
   std::vector<Timed> timed = make_timed(expand(flags.model, flags.scenario, false, notes.notes));
   if (timed.size() != 1) throw_input("trace shows one configuration at a time", {"", 0, "MODEL"});
   Timed& one = timed[0];
@@ -102,6 +104,7 @@ int run_trace(TraceArgs flags) {
     predict_all(timed, machine, flags.timed);
     save_file(flags.timeline, chrome_trace(*one.workload, one.raw, measure_spans(*one.execution), one.configuration.label));
   }
+  ReportTable routing = routing_table({}, {});
   Document document;
   document.title = fmt::format("fathom trace: {}", one.configuration.label);
   if (wants_times) document.paragraph(fmt::format("Timeline written to `{}`: open it in Perfetto or chrome://tracing; one track is predicted, one measured.", flags.timeline));
@@ -109,11 +112,13 @@ int run_trace(TraceArgs flags) {
     const std::int64_t tokens = one.workload->stream().queries;
     std::string text;
     for (std::int64_t i = 0; i < tokens && !flags.text.empty(); ++i) text.push_back(flags.text[static_cast<size_t>(i) % flags.text.size()]);
-    add_routing_view(document, run_and_read_routing(*one.execution, tokens), text, flags.classes.empty() ? builtin_classes() : read_classes(flags.classes), one.configuration.label);
+    const std::vector<LayerRouting> layers = run_and_read_routing(*one.execution, tokens);
+    routing = routing_table(layers, text);
+    add_routing_view(document, layers, text, flags.classes.empty() ? builtin_classes() : read_classes(flags.classes), one.configuration.label);
   } else {
     document.note("no block of this network is routed: every token takes every block");
   }
-  return emit_document(document, flags.output);
+  return emit_document(document, flags.output, &routing);
 }
 
 }  // namespace
@@ -127,11 +132,14 @@ void add_trace(CLI::App& app, int& exit_code) {
   command->add_option("--backend", flags->timed.backend, "cpu or reference [cpu]")->type_name("B")->group("Machine");
   command->add_option("--seed", flags->timed.seed, "of weights and tokens [1]")->type_name("N")->group("Machine");
   command->add_option("--timeline", flags->timeline, "write the Chrome/Perfetto trace to FILE.json")->type_name("FILE");
-  command->add_option("--text", flags->text, "bytes to route, for models with a byte vocabulary")->type_name("TEXT");
+  const CLI::Option* text = command->add_option("--text", flags->text, "bytes to route, for models with a byte vocabulary")->type_name("TEXT");
   command->add_option("--classes", flags->classes, "file of token classes (name, blank, bytes) [space, digits, letters, punctuation]")->type_name("FILE");
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom trace demo-8x12 --text 'routed depth'\n  fathom trace mod-60m --seq 512 --timeline step.json");
-  command->callback([flags, &exit_code] { exit_code = run_trace(*flags); });
+  command->callback([flags, text, &exit_code] {
+    flags->has_text = text->count() > 0;
+    exit_code = run_trace(*flags);
+  });
 }
 
 }  // namespace fathom

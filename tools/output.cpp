@@ -151,11 +151,12 @@ void check_output_flags(const OutputFlags& flags) {
     if (!known(extension_of(path)) && !is_plot_format(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html, .txt, or .svg, .png, .gp for the plots");
 }
 
-int emit_document(const Document& document, const OutputFlags& flags) {
+int emit_document(const Document& document, const OutputFlags& flags, const ReportTable* data) {
   const auto rendered = [&](const std::string& format, bool file) -> std::string {
     if (format == "md") return render_markdown(document);
     if (format == "html") return render_html(document);
-    const std::vector<const ReportTable*> tables = tables_of(document);
+    std::vector<const ReportTable*> tables = tables_of(document);
+    if (data) tables.push_back(data);
     if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
     if (format == "json") {
       JsonWriter json;

@@ -155,4 +155,20 @@ void add_routing_view(Document& document, const std::vector<LayerRouting>& layer
   if (!by_class.categories.empty()) document.add(std::move(by_class));
 }
 
+ReportTable routing_table(const std::vector<LayerRouting>& layers, const std::string& text) {
+  ReportTable table("routing", "Which token took which block");
+  for (const char* number : {"block", "token"}) table.add_column({number, number, Unit::kCount});
+  table.add_column({"label", "label", Unit::kText});
+  for (const char* number : {"routed", "taken"}) table.add_column({number, number, Unit::kCount});
+  table.add_column({"weight", "router weight", Unit::kNone});
+  for (const LayerRouting& layer : layers)
+    for (size_t token = 0; token < layer.taken.size(); ++token) {
+      Cell label, weight;
+      if (token < text.size()) label = Cell::text(token_label(static_cast<unsigned char>(text[token])));
+      if (layer.routed) weight = Cell::number(layer.weights[token]);
+      table.add_row({Cell::count(static_cast<u128>(layer.layer)), Cell::count(token), std::move(label), Cell::count(layer.routed), Cell::count(layer.taken[token]), std::move(weight)});
+    }
+  return table;
+}
+
 }  // namespace fathom

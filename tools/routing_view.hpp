@@ -36,4 +36,7 @@ std::vector<TokenClass> read_classes(const std::string& path);
 // The map, a histogram of router weights (log10 of counts), participation per block and per token class.
 void add_routing_view(Document& document, const std::vector<LayerRouting>& layers, const std::string& text, const std::vector<TokenClass>& classes, const std::string& label);
 
+// One row per block and token of the first sequence: for programs, beside the map.
+ReportTable routing_table(const std::vector<LayerRouting>& layers, const std::string& text);
+
 }  // namespace fathom

@@ -180,6 +180,24 @@ class ReportContent(CliTest):
         self.assertIn("![Participation per token class, routed blocks](c_plots/participation-by-class.svg)", text)
         self.assertTrue((self.folder / "c_plots/participation-by-class.svg").exists())
 
+    def test_the_routing_map_as_csv_and_json(self):
+        self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab,\u00e9 12", *self.saved("m.csv", "m.json"))
+        rows = list(__import__("csv").DictReader((self.folder / "m.csv").read_text().splitlines()))
+        self.assertEqual(list(rows[0]), ["block", "token", "label", "routed", "taken", "weight", "status"])
+        self.assertEqual(len(rows), 4 * 8)  # \u00e9 is two bytes
+        self.assertEqual([row["label"] for row in rows[:8]], ["a", "b", ",", "c3", "a9", "\u2423", "1", "2"])
+        for block, routed in (("0", False), ("1", True), ("2", False), ("3", True)):
+            of_block = [row for row in rows if row["block"] == block]
+            taken = [int(row["token"]) for row in of_block if row["taken"] == "1"]
+            self.assertEqual({row["routed"] for row in of_block}, {str(int(routed))})
+            if not routed:
+                self.assertEqual((taken, {row["weight"] for row in of_block}), (list(range(8)), {""}))
+                continue
+            best = sorted(of_block, key=lambda row: -float(row["weight"]))[:2]  # capacity 1/4 of 8
+            self.assertEqual(taken, sorted(int(row["token"]) for row in best))
+        self.assertEqual(len(parse_json((self.folder / "m.json").read_text())["tables"]["routing"]), 32)
+        self.refuses(3, ["--text"], "trace", "mod-tiny", "--text", "")
+
     def test_many_records(self):
         for name, seq in (("a", "512"), ("b", "1024")):
             self.run_fathom("compare", "mod-60m", "--seq", seq, *FAKE, *self.machine, *self.saved(f"{name}.json"), "-q")
