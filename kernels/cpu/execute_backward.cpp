@@ -115,7 +115,7 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
     for (std::int64_t i = 0; i < selected; ++i)
       compact[i] -= static_cast<float>(weight * (1.0 / (1.0 + std::exp(-static_cast<double>(scores[indices[i]]))) - 1.0));
   }
-  if (all_input_rows)
+  if (all_input_rows && op.detached_lambda == 0)  // a detached loss was taken off `compact` only, which holds every row where all are selected
     router_input_gradient(f.act, dscores, call.in(2).data, nullptr, dx.data, f.rows.count, f.width, call.threads);
   else
     router_input_gradient(f.act, compact, call.in(2).data, indices, dx.data, selected, f.width, call.threads);

@@ -45,6 +45,7 @@ CASES = {
     "mod_swiglu_window": dict(every=2, slots=4, gated=1, activation="silu", window=4, tied=0, aux=0.1),
     "mod_predictor": dict(every=2, slots=4, aux=0.3, predictor=0, gate="tanh"),
     "mod_predictor_mlp_detached": dict(every=1, slots=3, aux=0.5, aux_detached=1, predictor=5, router_bias=1),
+    "mod_detached_every_slot": dict(every=2, slots=9, aux=0.5, aux_detached=1),
     "mod_router_mlp": dict(every=2, slots=5, aux=0.2, router_hidden=6, router_bias=1, gate="scaled_sigmoid", predictor=3),
     "mod_router_mlp_no_loss": dict(every=1, slots=5, router_hidden=6, gate="sigmoid"),
     "mod_all_keys": dict(every=2, slots=4, all_keys=1, gate="sigmoid", aux=0.1, biases=1, norm="layer"),
