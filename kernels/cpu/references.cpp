@@ -10,6 +10,7 @@
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/execution.hpp"
 #include "kernels/cpu/gemv.hpp"
+#include "kernels/cpu/probe_memory.hpp"
 #include "kernels/cpu/references.hpp"
 #include "kernels/cpu/topk.hpp"
 
@@ -158,6 +159,11 @@ References& CpuExecution::references() {
 }
 
 void CpuExecution::run_reference(int reference_class) { references().run(static_cast<ReferenceClass>(reference_class)); }
+
+Placement CpuExecution::placement() {
+  if (!PinnedThreads::active()) return Placement::kUnknown;  // threads that wander are nowhere
+  return cores_apart(prepared_.threads) ? Placement::kApart : Placement::kTogether;
+}
 
 double CpuExecution::probe_ceiling(int reference_class) { return references().ceiling(static_cast<ReferenceClass>(reference_class)); }
 

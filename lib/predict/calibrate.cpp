@@ -151,8 +151,8 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
 }
 
 // `form` and the bytes that pass each level; where caches lie apart, also those that come from another.
-Form with_levels(Form form, const Machine& machine, int threads) {
-  if (has_apart_caches(machine, threads)) form.push_back(kFetched), form.push_back(kReclaimed);
+Form with_levels(Form form, const Machine& machine, const std::vector<const CalibrationPoint*>& members) {
+  if (std::any_of(members.begin(), members.end(), [](const CalibrationPoint* p) { return p->passing.fetched + p->passing.reclaimed > 0; })) form.push_back(kFetched), form.push_back(kReclaimed);
   for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(kFirstLevel + l);
   return form;
 }
@@ -178,8 +178,8 @@ void fit_product_places(Machine& machine, std::span<const CalibrationPoint> poin
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> groups;
   for (const CalibrationPoint& p : points)
     if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
-  const Form form = with_levels({kFixed, kPerFlop}, machine, threads);
   for (const auto& [key, members] : groups) {
+    const Form form = with_levels({kFixed, kPerFlop}, machine, members);
     const size_t before = machine.class_fits.size();
     if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads);
     if (key.first != "product_few" || machine.class_fits.size() == before) continue;
@@ -263,9 +263,9 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
   for (const auto& [key, members] : classes) {
     std::vector<Form> forms;
     if (attention_of(members.front()->spec))
-      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, threads)};
+      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, members)};
     else
-      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, threads)};
+      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, members)};
     add_fit(machine, key.first, key.second, members, forms, threads);
   }
 }
@@ -410,13 +410,14 @@ Passing all_from_memory(const OpWork& work, int levels) {
 }
 
 std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::span<const CalibrationRun> runs, int threads) {
-  const Ceilings ceilings(machine, threads);
   std::vector<CalibrationPoint> points;
   for (const CalibrationRun& run : runs) {
+    const Machine here = placed(machine, run.measurement->placement);
+    const Ceilings ceilings(here, threads);
     const Workload& w = *run.workload;
     if (!run.measurement->ops.belongs_to(w)) throw_internal("calibration: a measurement of another workload");
     const MemoryPlan plan = plan_memory(w);
-    const PerOp<Residency> where = residency(w, machine, ceilings.threads(), &plan, run.bytes_between_ops);
+    const PerOp<Residency> where = residency(w, here, ceilings.threads(), &plan, run.bytes_between_ops);
     for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
       const OpMeasurement& m = run.measurement->ops[i];
       const OpSpec& spec = w.ops()[static_cast<size_t>(i)].spec;

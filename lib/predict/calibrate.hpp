@@ -48,7 +48,7 @@ struct CalibrationPoint {
 struct CalibrationRun {
   const Workload* workload = nullptr;
   const Measurement* measurement = nullptr;
-  double bytes_between_ops = 0;
+  double bytes_between_ops = 0;  // where its cores lay: Measurement::placement
 };
 
 // Points of the ops that were measured soundly (status ok, fixed rows).

@@ -33,6 +33,12 @@ Division of_gemm(const Gemm& op, bool input, std::size_t operand, bool trains) {
   return Division::kMixed;
 }
 
+// Beyond the caches that every core has to itself; null where there is none.
+template <class Levels>
+auto last_cache(Levels& levels) {
+  return levels.size() >= 4 ? &levels[levels.size() - 2] : nullptr;
+}
+
 struct DivisionOf {
   bool input;
   std::size_t operand;
@@ -64,8 +70,15 @@ Division division_of(const Op& op, bool input, std::size_t operand, bool trains)
 }
 
 bool has_apart_caches(const Machine& machine, int threads) {
-  if (machine.kind != MachineKind::kCpu || threads < 2 || machine.levels.size() < 2) return false;
-  return !machine.levels[machine.levels.size() - 2].shared;
+  if (machine.kind != MachineKind::kCpu || threads < 2) return false;
+  const MemoryLevel* last = last_cache(machine.levels);
+  return last && !last->shared;
+}
+
+Machine placed(Machine machine, Placement placement) {
+  if (machine.kind == MachineKind::kCpu && placement != Placement::kUnknown)
+    if (MemoryLevel* last = last_cache(machine.levels)) last->shared = placement == Placement::kTogether;
+  return machine;
 }
 
 // `part`: the share of the lines that this side touches; the others keep their state.
