@@ -8,6 +8,7 @@
 #include "kernels/registry.hpp"
 #include "lib/measure.hpp"
 #include "lib/predict/calibrate.hpp"
+#include "lib/predict/handover.hpp"
 #include "models/builder.hpp"
 #include "models/calibration.hpp"
 #include "models/machine_ini.hpp"
@@ -49,8 +50,9 @@ int main(int argc, char** argv) {
     const MemoryPlan plan = plan_memory(w);
     PredictOptions po;
     po.bytes_between_ops = kReferenceBytes;
-    const StepPrediction pred = predict(w, machine, po);
-    const auto where = residency(w, machine, 2, &plan, kReferenceBytes);
+    const StepPrediction pred = predict(w, placed(machine, m.placement), po);
+    const Machine here = placed(machine, m.placement);
+    const auto where = residency(w, here, 2, &plan, kReferenceBytes);
     // uses in program order
     std::map<int, int> seen;
     int i = 0;
@@ -75,7 +77,7 @@ int main(int argc, char** argv) {
           const auto off = plan.offsets.find(at);
           ops += fmt::format("{}{}:{}@{}+{:.0f} ", operands == &op.inputs ? "<" : ">", t.name, t.role == Role::kWeight ? "W" : "A", off == plan.offsets.end() ? -1 : static_cast<long long>(off->second), t.bytes().to_double());
         }
-      fmt::print("{};{};{};{};{};{};{};{:.0f};{:.0f};{:.0f};0;0;{:.4g};{:.4g};{:.4f};{:.4f};{};{};{};{};{};{};{};{};{:.0f};{:.0f};{:.0f};{:.0f};{:.0f};{:.0f};{:.4g}\n", c.label, op.leaf, i, kind_name(op.spec), w.program()[static_cast<size_t>(inst.step)].block, w.program()[static_cast<size_t>(inst.step)].layer,
+      fmt::print("{}{};{};{};{};{};{};{};{:.0f};{:.0f};{:.0f};0;0;{:.4g};{:.4g};{:.4f};{:.4f};{};{};{};{};{};{};{};{};{:.0f};{:.0f};{:.0f};{:.0f};{:.0f};{:.0f};{:.4g}\n", m.placement == Placement::kApart ? "A " : "", c.label, op.leaf, i, kind_name(op.spec), w.program()[static_cast<size_t>(inst.step)].block, w.program()[static_cast<size_t>(inst.step)].layer,
                  work.rows, work.read, work.written, work.exponentials, s.median() * nominal, raw.median(), x.noise, s.median() > 0 ? (s.quantile(0.75) - s.quantile(0.25)) / s.median() : 0, status_name(x.status), x.reference, rows_of(op.spec).routed(), prev, ops, plan.arena, x.implementation, fit_name(op.spec),
                  p.levels[0], p.levels[1], p.levels[2], p.levels[3], p.fetched, p.reclaimed, pred.ops[inst.op].each.seconds);
       prev = op.leaf;
