@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/gemm_f32_tile.hpp"
 #include "lib/error.hpp"
 
@@ -40,6 +41,13 @@ struct Work {
   float* x_block;  // of this thread: tiles one after the other, each [k][its rows]
   float* w_block;  // of this thread; null where packed
   Range rows, columns;
+  bool apart;
+
+  // What of X is laid out after a block: these rows, from this k on.
+  struct Next {
+    Range rows;
+    std::int64_t k = 0;
+  };
 
   void run() const {
     for (std::int64_t k0 = 0; k0 < p.k; k0 += blocks.k) {
@@ -50,11 +58,19 @@ struct Work {
         // Row blocks of equal height.
         const int row_blocks = static_cast<int>(ceil_div(rows.size(), blocks.rows));
         for (int b = 0; b < row_blocks; ++b) {
-          const Range here = part(rows.size(), row_blocks, b, 1);
-          multiply(ks, block, {rows.begin + here.begin, rows.begin + here.end});
+          const bool last = b + 1 == row_blocks, last_columns = c0 + blocks.columns >= columns.end;
+          Next next;
+          next.k = last && last_columns ? ks.end : ks.begin;
+          if (next.k < p.k && !p.transpose_x) next.rows = row_block(row_blocks, last ? 0 : b + 1);
+          multiply(ks, block, row_block(row_blocks, b), next);
         }
       }
     }
+  }
+
+  Range row_block(int count, int index) const {
+    const Range r = part(rows.size(), count, index, 1);
+    return {rows.begin + r.begin, rows.begin + r.end};
   }
 
   // Plain rows are read a few at a time over the whole block, as streams, not a narrow panel from top to bottom.
@@ -73,7 +89,7 @@ struct Work {
     }
   }
 
-  void multiply(Range ks, Range block, Range here) const {
+  void multiply(Range ks, Range block, Range here, Next next_x) const {
     const int tiles = static_cast<int>(ceil_div(here.size(), kTileRows));
     for (int i = 0; i < tiles; ++i) {
       const Range r = part(here.size(), tiles, i, 1);
@@ -87,23 +103,30 @@ struct Work {
     tile.c_stride = p.n;
     tile.k = ks.size();
     tile.accumulate = p.accumulate || ks.begin > 0;
-    // What a tile reads ahead of its turn: the next panel of W, shared out over the tiles of this one.
-    const std::int64_t lines_a_tile = ks.size() / 4;
+    tile.apart = apart;
+    // Laying out X waits for memory, the tiles do not: the last of them each prefetch one of the rows that come next.
+    std::int64_t tiles_left = tiles * ceil_div(block.size(), kTileColumns);
+    // What a tile reads ahead of its turn: the next panel of W, spread evenly over the tiles of this one (in bursts it would fill the queue
+    // to DRAM: 256x576x2304 on cold weights 0.89 instead of 0.915).
+    const std::int64_t panel_bytes = ks.size() * kTileColumns * 4, prefetches = std::max<std::int64_t>(1, ks.size() / 4 * 2);
+    const std::int64_t ahead_step = std::min(kLine, ceil_div(panel_bytes, tiles * prefetches));
     for (std::int64_t c = block.begin; c < block.end; c += kTileColumns) {
       tile.columns = std::min(kTileColumns, block.end - c);
       // Ranges and blocks begin at panels, so only the matrix' last panel is narrower.
       tile.b = p.packed ? w + c * p.k + ks.begin * tile.columns : w_block + (c - block.begin) * ks.size();
       const char* const next = reinterpret_cast<const char*>(p.packed ? w + (c + kTileColumns) * p.k + ks.begin * kTileColumns : tile.b + kTileColumns * ks.size());
-      const std::int64_t next_lines = c + kTileColumns < block.end ? ks.size() * kTileColumns / kLineFloats : 0;
+      const std::int64_t next_bytes = c + kTileColumns < block.end ? panel_bytes : 0;
       for (int i = 0; i < tiles; ++i) {
         const Range r = part(here.size(), tiles, i, 1);
         tile.rows = r.size();
         tile.a = x_block + r.begin * ks.size();
         tile.c = y + (here.begin + r.begin) * p.n + c;
         tile.bias = bias != nullptr && ks.begin == 0 ? bias + c : nullptr;
-        const bool prefetch = i * lines_a_tile < next_lines;
-        tile.ahead = prefetch ? next + i * lines_a_tile * kLine : reinterpret_cast<const char*>(tile.b);
-        tile.ahead_step = prefetch ? kLine : 0;
+        const std::int64_t ahead = i * prefetches * ahead_step;
+        tile.ahead = ahead < next_bytes ? next + ahead : reinterpret_cast<const char*>(tile.b);
+        tile.ahead_step = ahead < next_bytes ? ahead_step : 0;
+        --tiles_left;
+        tile.row_ahead = tiles_left < next_x.rows.size() ? x + (next_x.rows.end - 1 - tiles_left) * p.k + next_x.k : tile.a;
         f32_tile_avx512(tile);
       }
     }
@@ -119,7 +142,10 @@ std::int64_t w_block_floats(const F32Product& p, const F32Blocks& b) { return p.
 F32Blocks f32_blocks(const F32Product& p) {
   // Long blocks of k: every further one reads and writes all of Y once more. One thread, fraction of the FMA probe: 256x576x2304 0.90 in
   // two blocks, 0.88 in three; 512x4096x4096 0.955 in three, 0.94 in six, 0.93 in two; 1792x896x3584 0.965 in two, 0.91 in three.
-  constexpr std::int64_t kLongest = 1792, kXBytes = 1 << 20, kWBytes = 4 << 20;
+  // Blocks of rows: beside the next rows of X and two panels of W they stay in an L2 of 1 MiB; yet a few hundred rows are one or two blocks,
+  // or cold weights are read once more for each. 2-core EPYC (family 26), two threads, weights from DRAM, fraction of the FMA probe:
+  // 2048x576x2304 in blocks of 112 rows 0.94, of 224 0.93, of 56 0.94; 256x576x2304 in 64 0.92, in 43 0.89; 256x1728x576 in 128 0.935, in 43 0.89.
+  constexpr std::int64_t kLongest = 1792, kXBytes = 512 << 10, kWBytes = 4 << 20;
   F32Blocks blocks;
   const std::int64_t parts = ceil_div(p.k, kLongest);
   blocks.k = std::min(p.k, round_up(ceil_div(p.k, parts), 4));
@@ -169,6 +195,7 @@ void f32_pack(const F32Product& p, const float* w, float* packed) {
 void f32_run(const F32Product& p, const F32Blocks& blocks, const float* x, const float* w, float* y, void* scratch, const float* bias) {
   const std::int64_t x_floats = x_block_floats(blocks), each = x_floats + w_block_floats(p, blocks);
   const int parts = blocks.row_parts * blocks.column_parts;
+  const bool apart = cpu_info().vendor == "AuthenticAMD";
 #pragma omp parallel num_threads(parts) if (parts > 1)
   {
     // A region may come with fewer threads than asked for: the parts are dealt out.
@@ -177,7 +204,7 @@ void f32_run(const F32Product& p, const F32Blocks& blocks, const float* x, const
       const Range rows = part(p.m, blocks.row_parts, index % blocks.row_parts, 1);
       const Range columns = part(p.n, blocks.column_parts, index / blocks.row_parts, kTileColumns);
       if (rows.size() == 0 || columns.size() == 0) continue;
-      Work{p, blocks, x, w, y, bias, mine, p.packed ? nullptr : mine + x_floats, rows, columns}.run();
+      Work{p, blocks, x, w, y, bias, mine, p.packed ? nullptr : mine + x_floats, rows, columns, apart}.run();
     }
   }
 }

@@ -7,7 +7,9 @@
 // ([k][rows]: one stream instead of 14), and half of its elements are broadcast by the multiply-adds themselves, twice, which
 // costs a load more and an instruction less. On a 2-core Xeon (family 6 model 207), tile alone, operands in L1 (X from L2),
 // fraction of the register peak with a busy neighbour: 0.95 (0.91); all elements broadcast apart 0.89 (0.87), all twice 0.95
-// (0.90), rows of X in place 0.89 (0.85), with prefetches of W into L1 another 0.01 less; alone all reach 0.99.
+// (0.90), rows of X in place 0.89 (0.85), with prefetches of W into L1 another 0.01 less; alone all reach 0.99. AMD's cores load
+// less at once, but have the slots: on a 2-core EPYC (family 26) 0.975 with all elements broadcast apart, 0.945 with half of
+// them, 0.93 to 0.945 with rows of X in place. So F32Tile::apart.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,10 @@ struct F32Tile {
   std::int64_t rows = 0, columns = 0, k = 0;
   const float* bias = nullptr;
   bool accumulate = false;
-  const void* ahead = nullptr;  // prefetched into L2 meanwhile, one line per four steps of k; may point anywhere
-  std::int64_t ahead_step = 0;  // bytes from one such line to the next
+  const void* ahead = nullptr;  // prefetched into L2 meanwhile, twice per four steps of k; may point anywhere
+  std::int64_t ahead_step = 0;  // bytes from one such prefetch to the next; less than a line spreads few lines over the tile
+  const float* row_ahead = nullptr;  // k floats, prefetched into L2 too; may point anywhere
+  bool apart = false;                // every element of X is broadcast by an instruction of its own
 };
 void f32_tile_avx512(const F32Tile& tile);
 

@@ -4,15 +4,18 @@
 
 #include <immintrin.h>
 
+#include <array>
+#include <utility>
+
 namespace fathom::cpu {
 namespace {
 
-// One step of k: kRows elements of X, every other one broadcast by an instruction of its own, the rest by both of the
-// multiply-adds that use them. In volatile asm: the compiler would not broadcast twice, and reorders until accumulators spill.
-template <int kRows, int kRow = 0>
+// One step of k: kRows elements of X, all (kApart) or every other one broadcast by an instruction of its own, the rest by both
+// of the multiply-adds that use them. In volatile asm: the compiler would not broadcast twice, and reorders until accumulators spill.
+template <int kRows, bool kApart, int kRow = 0>
 inline __attribute__((always_inline)) void multiply(const float* a, __m512 b0, __m512 b1, __m512 (&acc)[kRows][2]) {
   if constexpr (kRow < kRows) {
-    if constexpr (kRow % 2 == 1) {
+    if constexpr (!kApart && kRow % 2 == 1) {
       asm volatile("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc[kRow][0]) : "v"(b0), "m"(a[kRow]));
       asm volatile("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc[kRow][1]) : "v"(b1), "m"(a[kRow]));
     } else {
@@ -21,7 +24,7 @@ inline __attribute__((always_inline)) void multiply(const float* a, __m512 b0, _
       asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc[kRow][0]) : "v"(b0), "v"(each));
       asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc[kRow][1]) : "v"(b1), "v"(each));
     }
-    multiply<kRows, kRow + 1>(a, b0, b1, acc);
+    multiply<kRows, kApart, kRow + 1>(a, b0, b1, acc);
   }
 }
 
@@ -29,7 +32,7 @@ struct Line {
   float values[16];
 };
 
-template <int kRows, bool kMasked>
+template <int kRows, bool kMasked, bool kApart>
 void tile(const F32Tile& t) {
   const __mmask16 m0 = kMasked ? static_cast<__mmask16>(t.columns >= 16 ? 0xffff : (1u << t.columns) - 1) : 0xffff;
   const __mmask16 m1 = kMasked ? static_cast<__mmask16>(t.columns > 16 ? (1u << (t.columns - 16)) - 1 : 0) : 0xffff;
@@ -50,17 +53,21 @@ void tile(const F32Tile& t) {
   const float* b = t.b;
   const std::int64_t b_stride = kMasked ? t.columns : kTileColumns;
   const char* ahead = static_cast<const char*>(t.ahead);
+  const float* row_ahead = t.row_ahead;
   std::int64_t k = t.k;
   for (; k >= 4; k -= 4) {
 #pragma GCC unroll 4
-    for (int step = 0; step < 4; ++step) multiply<kRows>(a + step * kRows, load(b + step * b_stride, 0), load(b + step * b_stride, 1), acc);
+    for (int step = 0; step < 4; ++step) multiply<kRows, kApart>(a + step * kRows, load(b + step * b_stride, 0), load(b + step * b_stride, 1), acc);
     _mm_prefetch(ahead, _MM_HINT_T1);
-    ahead += t.ahead_step;
+    _mm_prefetch(ahead + t.ahead_step, _MM_HINT_T1);
+    ahead += 2 * t.ahead_step;
+    _mm_prefetch(reinterpret_cast<const char*>(row_ahead), _MM_HINT_T1);  // each line four times: cheaper than counting
+    row_ahead += 4;
     a += 4 * kRows;
     b += 4 * b_stride;
   }
   for (; k > 0; --k) {
-    multiply<kRows>(a, load(b, 0), load(b, 1), acc);
+    multiply<kRows, kApart>(a, load(b, 0), load(b, 1), acc);
     a += kRows;
     b += b_stride;
   }
@@ -90,10 +97,14 @@ void tile(const F32Tile& t) {
 }
 
 using TileFunction = void (*)(const F32Tile&);
-constexpr TileFunction kFull[] = {tile<1, false>, tile<2, false>,  tile<3, false>,  tile<4, false>,  tile<5, false>,  tile<6, false>,  tile<7, false>,
-                                  tile<8, false>, tile<9, false>, tile<10, false>, tile<11, false>, tile<12, false>, tile<13, false>, tile<14, false>};
-constexpr TileFunction kEdge[] = {tile<1, true>, tile<2, true>,  tile<3, true>,  tile<4, true>,  tile<5, true>,  tile<6, true>,  tile<7, true>,
-                                  tile<8, true>, tile<9, true>, tile<10, true>, tile<11, true>, tile<12, true>, tile<13, true>, tile<14, true>};
+template <bool kMasked, bool kApart, int... kRows>
+constexpr std::array<TileFunction, sizeof...(kRows)> tiles(std::integer_sequence<int, kRows...>) {
+  return {tile<kRows + 1, kMasked, kApart>...};
+}
+using Heights = std::make_integer_sequence<int, kTileRows>;
+// [rows - 1]
+constexpr auto kFull = tiles<false, false>(Heights{}), kEdge = tiles<true, false>(Heights{});
+constexpr auto kFullApart = tiles<false, true>(Heights{}), kEdgeApart = tiles<true, true>(Heights{});
 
 // 16 x 16 floats in registers: pairs of rows interleaved by 4, then 8 bytes, then by quarters of the register.
 inline void transpose16(__m512 (&r)[16]) {
@@ -129,7 +140,9 @@ inline void transpose16(__m512 (&r)[16]) {
 }  // namespace
 
 void f32_tile_avx512(const F32Tile& t) {
-  (t.columns == kTileColumns ? kFull : kEdge)[t.rows - 1](t);
+  const bool full = t.columns == kTileColumns;
+  const auto height = static_cast<std::size_t>(t.rows - 1);
+  (t.apart ? (full ? kFullApart : kEdgeApart) : full ? kFull : kEdge)[height](t);
 }
 
 void copy_rows_avx512(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride) {

@@ -27,9 +27,10 @@ void over_ranges(std::int64_t n, int threads, std::int64_t bytes_per_item, std::
 }
 
 // Fixed partition of `rows` for sums over rows whose bits must not depend on the thread count: each part sums its own rows,
-// parts are added in order.
+// parts are added in order. At least 64 rows: with 32, clearing and adding up the parts took a fifth of the time of column sums of
+// 2048 bf16 rows of 768 (2-core EPYC, family 26: 39 us, 32 with 64).
 constexpr std::int64_t kMaxParts = 64;
-inline std::int64_t part_rows(std::int64_t rows) { return std::max<std::int64_t>(32, (rows + kMaxParts - 1) / kMaxParts); }
+inline std::int64_t part_rows(std::int64_t rows) { return std::max<std::int64_t>(64, (rows + kMaxParts - 1) / kMaxParts); }
 inline std::int64_t part_count(std::int64_t rows) { return rows <= 0 ? 0 : (rows + part_rows(rows) - 1) / part_rows(rows); }
 
 }  // namespace fathom::cpu

@@ -98,6 +98,14 @@ void sum_rows(const void* dy, const std::uint64_t* order, std::int64_t count, vo
     while (last < count && id(last) == id(at)) ++last;
     const T *first = row(at), *next = row(last < count ? last : at);
     T* y = static_cast<T*>(gradient) + static_cast<std::int64_t>(id(at)) * width;
+    if (last == at + 1) {
+      sweep_fours(width, [&](std::int64_t i, auto n) {
+        prefetch(next + i, n);
+        store(y + i, load(first + i, n) + load(y + i, n), n);
+      });
+      at = last;
+      continue;
+    }
     sweep_fours(width, [&](std::int64_t i, auto n) {
       prefetch(next + i, n);
       auto acc = load(first + i, n);

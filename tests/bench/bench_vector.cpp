@@ -7,8 +7,8 @@
 // the operands where their own last run left them. A stream over other memory of the same size is no ruler: the two evict each other from
 // a shared L3, and whoever repeats more often looks faster.
 //
-// "near us" is the time that the kernel alone would take were all operands in L1: a few rows, repeated, on one thread, scaled up (32 rows, and so L2, where rows are summed
-// by groups of 32). Where it is above the stream's time the kernel is bound by its arithmetic. The ceiling is the larger of the two: streams and arithmetic overlap at best.
+// "near us" is the time that the kernel alone would take were all operands in L1: a few rows, repeated, on one thread, scaled up (64 rows, and so L2, where rows are summed
+// by groups of 64). Where it is above the stream's time the kernel is bound by its arithmetic. The ceiling is the larger of the two: streams and arithmetic overlap at best.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -182,10 +182,10 @@ std::vector<Case> cases(Arena& a, DType t) {
   const auto norm = [=](std::int64_t rows) { return cpu::Norm{t, rows, kWidth, 1e-5f}; };
   add_case("rmsnorm", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::rmsnorm(norm(r), x, row, y, f32, th); });
   add_case("layernorm", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::layernorm(norm(r), x, row, row, y, g32, f32, th); });
-  add_case("rmsnorm backward", kTokens, 32, triad, [=](std::int64_t r, int th) {
+  add_case("rmsnorm backward", kTokens, 64, triad, [=](std::int64_t r, int th) {
     cpu::rmsnorm_backward(norm(r), x, row, f32, y, {z, false, sums, nullptr, DType::kF32, false}, work, th);
   });
-  add_case("layernorm backward", kTokens, 32, triad, [=](std::int64_t r, int th) {
+  add_case("layernorm backward", kTokens, 64, triad, [=](std::int64_t r, int th) {
     cpu::layernorm_backward(norm(r), x, row, g32, f32, y, {z, false, sums, sums, DType::kF32, false}, work, th);
   });
   add_case("rope q+k", kTokens, 4, {Stream::kUpdate, 2 * n * e, x}, [=](std::int64_t r, int th) {
@@ -213,7 +213,7 @@ std::vector<Case> cases(Arena& a, DType t) {
   add_case("bias add", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::add_bias(t, x, row, y, r, kWidth, th); });
   add_case("scaled copy", kTokens, 4, copy, [=](std::int64_t r, int th) { cpu::scaled_copy(t, x, 0.5f, y, r * kWidth, th); });
   add_case("sum of squares", kTokens, 4, {Stream::kRead, h * e, x}, [=](std::int64_t r, int th) { (void)cpu::sum_of_squares(t, x, r * kHidden, th); });
-  add_case("column sums", kTokens, 32, read, [=](std::int64_t r, int th) {
+  add_case("column sums", kTokens, 64, read, [=](std::int64_t r, int th) {
     cpu::column_sums(t, x, nullptr, r, kWidth, DType::kF32, sums, false, work, th);
   });
   if (t == DType::kF32) {
