@@ -259,7 +259,7 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
 void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> classes;
   for (const CalibrationPoint& p : points)
-    if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec, on_one_thread(p.spec, p.work, threads)), p.work.dtype}].push_back(&p);
+    if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec, fit_size(p.spec, p.work, threads)), p.work.dtype}].push_back(&p);
   for (const auto& [key, members] : classes) {
     std::vector<Form> forms;
     if (attention_of(members.front()->spec))
@@ -312,23 +312,25 @@ double curve_time(const GemmCurve& curve, double rows, double* octaves) {
   return std::exp(std::log(curve.seconds[above - 1]) * (1 - share) + std::log(curve.seconds[above]) * share);
 }
 
-bool on_one_thread(const OpSpec& spec, const OpWork& work, int threads) {
-  constexpr double kBytesOfTwo = 128 << 10;
+FitSize fit_size(const OpSpec& spec, const OpWork& work, int threads) {
+  constexpr double kBytesOfTwo = 128 << 10, kInnermostBytes = 32 << 10;
   switch (op_class(spec)) {
     case OpClass::kGemm:
     case OpClass::kAttention:
-    case OpClass::kSelect: return false;
-    default: return threads > 1 && work.read + work.written < kBytesOfTwo;
+    case OpClass::kSelect: return FitSize::kAny;
+    default: break;
   }
+  const double bytes = work.read + work.written;
+  return bytes <= kInnermostBytes ? FitSize::kInnermost : threads > 1 && bytes < kBytesOfTwo ? FitSize::kOneThread : FitSize::kAny;
 }
 
-std::string fit_name(const OpSpec& spec, bool one_thread) {
+std::string fit_name(const OpSpec& spec, FitSize size) {
   // Kinds, not classes: a residual and a scatter are both streams, but run different kernels.
   if (const Attention* attention = attention_of(spec)) {
     std::string name = fmt::format("attention_{}{}", attention->cached ? "cached_" : "", attention->qk_dim);
     return backward(spec) ? name + "_backward" : name;
   }
-  return std::string(kind_name(spec)) + (one_thread ? "_one" : "");
+  return std::string(kind_name(spec)) + (size == FitSize::kOneThread ? "_one" : size == FitSize::kInnermost ? "_tiny" : "");
 }
 
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work) {
