@@ -52,6 +52,9 @@ enum Term : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFetched, kReclaim
 
 double weight_of(const CalibrationPoint& p) { return kBestNoise / std::max(kBestNoise, p.noise); }
 
+// Most points well, whatever the others; or a compromise of all, where the few (products whose weights stay in a cache) matter as much as the many.
+enum class Aim : std::uint8_t { kMost, kAll };
+
 // One form of a fit: which regressors it uses.
 using Form = std::vector<int>;
 
@@ -95,9 +98,9 @@ std::vector<double> logarithmic(const Form& form, const std::vector<FitValues>& 
   return w;
 }
 
-Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain) {
+Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain, Aim aim) {
   Fitted f;
-  const std::vector<double> weights = logarithmic(form, values, y, certain);
+  const std::vector<double> weights = aim == Aim::kMost ? logarithmic(form, values, y, certain) : certain;
   f.coefficients = solve(form, values, y, weights, y.size());
   double sum = 0, total = 0;
   for (size_t i = 0; i < y.size(); ++i) {
@@ -112,7 +115,7 @@ Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std:
 }
 
 // The best of the forms for these points, as a fit of the machine. Points too noisy to say anything are left out while enough others remain.
-void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads) {
+void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads, Aim aim) {
   const auto vague = [](const CalibrationPoint* p) { return p->noise > kWorstNoise; };
   const auto clear = static_cast<size_t>(std::count_if(members.begin(), members.end(), [&](const CalibrationPoint* p) { return !vague(p); }));
   if (clear >= 2 * forms.front().size()) std::erase_if(members, vague);
@@ -138,7 +141,7 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
   for (const Form& form : forms) {
     // The first form answers however few points there are; richer ones need enough of them.
     if (members.size() < (chosen ? 2 * form.size() : form.size())) continue;
-    Fitted f = fitted(form, values, y, weights);
+    Fitted f = fitted(form, values, y, weights, aim);
     if (chosen && !(f.error < best.error)) continue;
     best = std::move(f);
     chosen = &form;
@@ -181,7 +184,7 @@ void fit_product_places(Machine& machine, std::span<const CalibrationPoint> poin
   for (const auto& [key, members] : groups) {
     const Form form = with_levels({kFixed, kPerFlop}, machine, members);
     const size_t before = machine.class_fits.size();
-    if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads);
+    if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads, Aim::kAll);
     if (key.first != "product_few" || machine.class_fits.size() == before) continue;
     machine.class_fits.back().low["rows"] = 1;
     machine.class_fits.back().high["rows"] = few_rows(streamed, key.second);
@@ -266,7 +269,7 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
       forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, members)};
     else
       forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, members)};
-    add_fit(machine, key.first, key.second, members, forms, threads);
+    add_fit(machine, key.first, key.second, members, forms, threads, Aim::kMost);
   }
 }
 
