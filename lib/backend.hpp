@@ -68,6 +68,8 @@ struct Participation {
   double rate() const { return candidates > 0 ? static_cast<double>(taken) / static_cast<double>(candidates) : 0.0; }
 };
 
+enum class Placement : std::uint8_t { kUnknown, kTogether, kApart };
+
 // One bound workload. Not thread safe; one at a time per process for timing.
 class Execution {
  public:
@@ -113,6 +115,10 @@ class Execution {
   virtual void timed_pass(std::span<double> seconds) { static_cast<void>(seconds); }
   // Clocks, power and the like of the device now, by name.
   virtual std::map<std::string, double> device_state() { return {}; }
+
+  // Do the cores that run the threads share their last cache, now? A guest's cores may be moved while it runs, and what one core takes from another's cache is then
+  // several times as slow (lib/predict/handover.hpp). Takes some ten microseconds.
+  virtual Placement placement() { return Placement::kUnknown; }
 
   // Same-class reference work for bracketed timing (NOTES: ABBA): runs a fixed kernel of the op's class lasting roughly `seconds`
   // and at most a few milliseconds. Classes: see reference_class.

@@ -72,6 +72,7 @@ class Runner {
     const std::map<std::string, ReferenceMeasurement> references = reference_figures(references_, options_);
     std::vector<Measurement> results;
     for (Subject& s : subjects_) {
+      keep_one_placement(s);
       finish_measurement(s, references, ceilings_, options_);
       s.result.seconds_spent = elapsed();
       s.result.interrupted = stop_;
@@ -113,6 +114,7 @@ class Runner {
         s.raw.resize(raw);
         std::erase_if(s.samples, [this](const Sample& x) { return x.round < 0 || x.round >= complete_rounds_; });
         s.rounds = complete_rounds_;
+        s.placements.resize(std::min(s.placements.size(), static_cast<size_t>(std::max(0, complete_rounds_))));
         if (complete_rounds_ == 0) continue;
         s.rows = std::move(s.rows_before);
         s.flops = std::move(s.flops_before);
@@ -139,6 +141,7 @@ class Runner {
       }
       report("end to end", round, elapsed() / options_.seconds);
       for (Subject& s : subjects_) {
+        s.raw_placements.push_back(s.execution->placement());
         if (s.execution->keeps_time()) {
           s.raw.push_back(s.execution->timed_run());
           continue;
@@ -187,7 +190,10 @@ class Runner {
         s.rows_before = s.rows;
         s.flops_before = s.flops;
       }
-      for (Subject& s : subjects_) pass(s, round);
+      for (Subject& s : subjects_) {
+        s.placements.push_back(s.execution->placement());
+        pass(s, round);
+      }
       complete_rounds_ = round + 1;
     }
   }

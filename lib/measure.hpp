@@ -128,6 +128,8 @@ struct Measurement {
   std::vector<ReferenceMeasurement> references;
   std::map<std::string, double> ceiling_rate;  // reference class -> median of the probed ceiling during the bracketed passes, FLOP/s
   std::map<std::string, double> state_before, state_after;
+  Placement placement = Placement::kUnknown;   // of most rounds; figures are of those alone
+  double placement_share = 1;                  // of the rounds that it was
   double seconds_spent = 0;
   bool interrupted = false;
   std::string stopped_by;          // "spread", "time", "rounds", "interrupt"

@@ -1,5 +1,6 @@
 #include "lib/measure_figures.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -61,6 +62,32 @@ std::map<std::string, ReferenceMeasurement> reference_figures(const std::map<std
     references[name] = r;
   }
   return references;
+}
+
+void keep_one_placement(Subject& s) {
+  const auto count = [&s](Placement which) { return std::count(s.placements.begin(), s.placements.end(), which); };
+  Placement most = Placement::kUnknown;
+  for (const Placement which : {Placement::kTogether, Placement::kApart})
+    if (count(which) > count(most)) most = which;
+  s.result.placement = most;
+  const auto rounds = static_cast<std::ptrdiff_t>(s.rounds);
+  if (rounds == 0 || std::ssize(s.placements) < rounds || count(most) == std::ssize(s.placements)) return;
+  std::vector<int> number(static_cast<size_t>(rounds), -1);
+  int kept = 0;
+  for (size_t r = 0; r < number.size(); ++r)
+    if (s.placements[r] == most) number[r] = kept++;
+  if (kept == 0) return;
+  const double share = static_cast<double>(kept) / static_cast<double>(rounds);
+  s.result.placement_share = share;
+  std::erase_if(s.samples, [&](const Sample& x) { return number[static_cast<size_t>(x.round)] < 0; });
+  for (Sample& x : s.samples) x.round = number[static_cast<size_t>(x.round)];
+  for (auto* sums : {&s.rows, &s.flops})
+    for (double& sum : *sums) sum *= share;
+  s.rounds = kept;
+  std::vector<double> raw;
+  for (size_t i = 0; i < s.raw.size() && i < s.raw_placements.size(); ++i)
+    if (s.raw_placements[i] == most) raw.push_back(s.raw[i]);
+  if (!raw.empty()) s.raw = std::move(raw);
 }
 
 void finish_measurement(Subject& s, const std::map<std::string, ReferenceMeasurement>& references, const std::map<std::string, Ceiling>& ceilings, const MeasureOptions& options) {

@@ -39,6 +39,7 @@ struct Subject {
   std::vector<double> rows, flops; // per op: sums over executed instances of all rounds
   std::vector<double> rows_before, flops_before;  // the same before the current round
   int rounds = 0;
+  std::vector<Placement> raw_placements, placements;  // of each raw pass, of each round
   Measurement result;
 };
 
@@ -47,6 +48,9 @@ double normalised(const Sample& sample, double nominal);
 
 // Per reference class: nominal time (the options', else the 25 % quantile), spread and noise of its samples.
 std::map<std::string, ReferenceMeasurement> reference_figures(const std::map<std::string, std::vector<double>>& samples, const MeasureOptions& options);
+
+// Keeps the rounds in which the cores lay as in most of them. A share of their last cache is another machine than one each: a median over both is of neither.
+void keep_one_placement(Subject& subject);
 
 // Fills `subject.result` from its samples: ops, classes, step. Times of the whole measurement and how it ended are the caller's.
 void finish_measurement(Subject& subject, const std::map<std::string, ReferenceMeasurement>& references, const std::map<std::string, Ceiling>& ceilings, const MeasureOptions& options);

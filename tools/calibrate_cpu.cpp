@@ -12,6 +12,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "lib/predict/calibrate.hpp"
+#include "lib/predict/handover.hpp"
 #include "models/builder.hpp"
 #include "models/calibration.hpp"
 #include "models/machine_ini.hpp"
@@ -187,6 +188,11 @@ class Calibrator {
         continue;  // a type that this machine does not run
       }
     }
+    // The file says how the cores lay most of the time; points of both placements are fitted together.
+    std::map<Placement, int> lay;
+    for (const Case& each : cases_) ++lay[each.measurement.placement];
+    apart_ = lay[Placement::kApart];
+    machine_ = placed(machine_, apart_ > lay[Placement::kTogether] ? Placement::kApart : lay[Placement::kTogether] > 0 ? Placement::kTogether : Placement::kUnknown);
     const std::vector<CalibrationPoint> points = calibration_points(machine_, runs, threads_);
     points_ = points.size();
     fit_points(machine_, points, threads_, streamed);
@@ -208,6 +214,7 @@ class Calibrator {
     facts.add_text("threads", std::to_string(threads_));
     facts.add_text("time", fmt::format("{:.1f} s: probes {:.1f}, {} workloads {:.1f}", elapsed(), probed_, cases_.size(), elapsed() - probed_));
     facts.add_text("fitted from", fmt::format("{} ops: {} product curves, {} classes", points_, machine_.gemm_curves.size(), machine_.class_fits.size()));
+    if (threads_ > 1) facts.add_text("cores", fmt::format("with last caches of their own during {} of {} workloads, sharing one during the others", apart_, cases_.size()));
     const auto state = observer_ ? observer_->observe() : std::map<std::string, double>{};
     for (const auto& [name, value] : state) facts.items.push_back({"", name, Cell::number(value), Unit::kNone, "cores, mean over the calibration"});
     document.add(facts);
@@ -262,6 +269,7 @@ class Calibrator {
   std::map<std::string, std::vector<double>> seen_, noises_;
   double start_ = 0, probed_ = 0;
   size_t points_ = 0;
+  int apart_ = 0;  // workloads during which the cores had last caches of their own
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "lib/predict/calibrate.hpp"
+#include "lib/predict/handover.hpp"
 #include "lib/validate.hpp"
 #include "models/builder.hpp"
 #include "models/validation.hpp"
@@ -36,6 +37,9 @@ struct Case {
   ValidationCase source;
   std::vector<Timed> timed;      // one; empty when the configuration cannot be executed
   StepPrediction held_out;       // without any curve of its products' (n, k); no workload: not predicted
+  // The same for cores that lie the other way: where they lay is seen when the configuration is measured, and says which prediction is graded.
+  std::vector<Timed> other;
+  StepPrediction other_held_out;
 };
 
 bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape, double few) {
@@ -120,6 +124,8 @@ class Validation {
   }
 
  private:
+  Placement other_placement() const { return has_apart_caches(machine_, threads_) ? Placement::kTogether : Placement::kApart; }
+
   void prepare() {
     for (ValidationCase& source : validation_set(flags_.quick)) {
       Case each;
@@ -140,7 +146,18 @@ class Validation {
         PredictOptions held = options_;
         held.bytes_between_ops = kReferenceBytes;
         const Machine without = without_shapes_of(machine_, *each.timed[0].workload);
-        if (!without.gemm_curves.empty()) each.held_out = predict(*each.timed[0].workload, without, held);
+        const Machine other = placed(machine_, other_placement());
+        const Machine other_without = placed(without, other_placement());
+        if (!without.gemm_curves.empty()) {
+          each.held_out = predict(*each.timed[0].workload, without, held);
+          if (threads_ > 1) each.other_held_out = predict(*each.timed[0].workload, other_without, held);
+        }
+        if (threads_ > 1) {
+          Timed& twin = each.other.emplace_back();
+          twin.configuration = each.timed[0].configuration;
+          twin.workload = each.timed[0].workload;
+          predict_all(each.other, other, flags_.timed);
+        }
       }
       cases_.push_back(std::move(each));
     }
@@ -154,8 +171,11 @@ class Validation {
       bool first = true;
       for (const Case& c : cases_)
         if (!c.timed.empty()) {
-          text += fmt::format("{}\n  {{\"label\": \"{}\", \"fingerprint\": \"{}\", \"predicted_s\": {:.17g}, \"normalised_s\": {:.17g}}}", first ? "" : ",", c.source.label, c.timed[0].workload->fingerprint(),
+          text += fmt::format("{}\n  {{\"label\": \"{}\", \"fingerprint\": \"{}\", \"predicted_s\": {:.17g}, \"normalised_s\": {:.17g}", first ? "" : ",", c.source.label, c.timed[0].workload->fingerprint(),
                               c.timed[0].raw.seconds, c.timed[0].bracketed.seconds);
+          // Cores with last caches of their own instead of one, or one instead of their own.
+          if (!c.other.empty()) text += fmt::format(", \"placed_otherwise\": {{\"predicted_s\": {:.17g}, \"normalised_s\": {:.17g}}}", c.other[0].raw.seconds, c.other[0].bracketed.seconds);
+          text += "}";
           first = false;
         }
       save_file(before, text + "\n]}\n");
@@ -174,6 +194,13 @@ class Validation {
         continue;
       }
       measure_all(c.timed, each, &machine_, flags_.output.quiet, record_);
+      Timed& t = c.timed[0];
+      if (!c.other.empty() && !t.measurement.workload.empty() && t.measurement.placement == other_placement()) {
+        std::swap(t.raw, c.other[0].raw);
+        std::swap(t.bracketed, c.other[0].bracketed);
+        std::swap(c.held_out, c.other_held_out);
+        t.comparison = compare(*t.workload, t.bracketed, t.raw, t.light, t.measurement);
+      }
       for (const Timed& one : c.timed) measured.push_back(&one);
     }
     describe_environment(record_, measured, flags_.timed);
@@ -197,7 +224,7 @@ class Validation {
 
   ReportTable configurations() const {
     ReportTable table("configurations", "Configurations");
-    table.caption = "Normalised: the sum of bracketed ops in the machine state of the calibration, against the prediction of that pass. Raw: end to end, in the state of the day.";
+    table.caption = "Normalised: the sum of bracketed ops in the machine state of the calibration, against the prediction of that pass. Raw: end to end, in the state of the day. Last cache: whether the cores shared one while this was measured (a guest's cores are moved); the prediction for that is graded, both were written before.";
     table.add_column(ReportColumn{"label", "configuration", Unit::kText, 0});
     table.add_column(ReportColumn{"predicted_s", "predicted", Unit::kSeconds, 0});
     table.add_column(ReportColumn{"predicted_lo_s", "low", Unit::kSeconds, 3});
@@ -210,6 +237,7 @@ class Validation {
     table.add_column(ReportColumn{"measured_s", "raw measured", Unit::kSeconds, 2});
     table.add_column(ReportColumn{"raw_error", "raw error", Unit::kSignedPercent, 2});
     table.add_column(ReportColumn{"ops_in_range", "ops in range", Unit::kPercent, 3});
+    table.add_column(ReportColumn{"last_cache", "last cache", Unit::kText, 1});
     for (const Case& c : cases_) {
       if (c.timed.empty()) continue;
       const Timed& t = c.timed[0];
@@ -219,9 +247,15 @@ class Validation {
       const double ops = static_cast<double>(std::max<size_t>(1, t.workload->ops().size()));
       table.add_row({Cell::text(c.source.label), Cell::number(t.bracketed.seconds), Cell::number(t.bracketed.lo), upper_cell(t.bracketed.hi), measured ? Cell::number(n.measured) : Cell::status("not measured"),
                      measured ? Cell::number(n.error) : Cell(), measured ? Cell::number(n.noise) : Cell(), measured ? Cell::text(std::string(verdict_name(n.verdict))) : Cell(), Cell::number(t.raw.seconds),
-                     r.measured > 0 ? Cell::number(r.measured) : Cell(), r.measured > 0 ? Cell::number(r.error) : Cell(), Cell::number(1 - t.bracketed.out_of_range / ops)});
+                     r.measured > 0 ? Cell::number(r.measured) : Cell(), r.measured > 0 ? Cell::number(r.error) : Cell(), Cell::number(1 - t.bracketed.out_of_range / ops), last_cache(t.measurement)});
     }
     return table;
+  }
+
+  static Cell last_cache(const Measurement& m) {
+    if (m.placement == Placement::kUnknown) return Cell();
+    const std::string where = m.placement == Placement::kApart ? "own" : "shared";
+    return Cell::text(m.placement_share < 1 ? fmt::format("{} ({:.0f} %)", where, 100 * m.placement_share) : where);
   }
 
   template <class Keep>

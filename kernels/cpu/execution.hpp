@@ -70,6 +70,7 @@ class CpuExecution : public ProgramExecution {
 
   std::int64_t allocated_bytes() const override;
   std::string implementation(int op) const override;
+  Placement placement() override;
   void run_reference(int reference_class) override;
   int reference_class(int op) const override;
   std::vector<std::string> reference_classes() const override;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/probe_memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <vector>
@@ -234,6 +235,46 @@ HandoverProbe probe_handover(int threads) {
   probe.other = rate(seconds[1]);
   probe.samples = kSamples;
   return probe;
+}
+
+bool cores_apart(int threads) {
+  constexpr double kBetween = 220e-9;
+  constexpr int kTurns = 25;
+  if (threads < 2) return false;
+  struct alignas(128) Turn {
+    std::atomic<int> value{0};
+  };
+  Turn there, back;
+  const int partner = std::max(1, threads / 2);
+  std::vector<double> seconds;
+  seconds.reserve(kTurns);
+  bool both = false;
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(threads)
+  {
+    const int self = omp_get_thread_num();
+    const bool answered = omp_get_num_threads() > partner;
+    if (self == 0 && answered) {
+      both = true;
+      for (int i = 1; i <= kTurns; ++i) {
+        const double t = now();
+        there.value.store(i, std::memory_order_release);
+        while (back.value.load(std::memory_order_acquire) < i) {
+        }
+        seconds.push_back(now() - t);
+      }
+    } else if (self == partner) {
+      for (int i = 1; i <= kTurns; ++i) {
+        while (there.value.load(std::memory_order_acquire) < i) {
+        }
+        back.value.store(i, std::memory_order_release);
+      }
+    }
+  }
+#endif
+  if (!both) return false;
+  std::nth_element(seconds.begin(), seconds.begin() + kTurns / 2, seconds.end());
+  return seconds[kTurns / 2] > kBetween;
 }
 
 CostProbe probe_exp() {

@@ -57,6 +57,8 @@ struct HandoverProbe {
   bool apart() const { return other > 0 && own > 1.5 * other; }
 };
 HandoverProbe probe_handover(int threads);
+// The same in some ten microseconds, by how long a line takes to another core and back: within one last cache 50 to 150 ns, between two from 300 ns on.
+bool cores_apart(int threads);
 
 CostProbe probe_exp();                  // seconds per element, operands in L1: one load, one exp, one store
 CostProbe probe_region(int threads);    // seconds per empty parallel region

@@ -10,6 +10,7 @@
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/execution.hpp"
 #include "kernels/cpu/gemv.hpp"
+#include "kernels/cpu/probe_memory.hpp"
 #include "kernels/cpu/references.hpp"
 #include "kernels/cpu/topk.hpp"
 
@@ -85,8 +86,8 @@ void References::run(ReferenceClass which) {
 std::byte* References::next_piece() {
   const std::int64_t outputs = kWeightsOutputs * threads_, bytes = outputs * kWeightsDepth * 4;
   if (pieces_ == 0) {
-    // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last.
-    pieces_ = std::clamp<std::int64_t>(3 * cpu_info().l3_bytes / bytes + 1, 16, (std::int64_t{512} << 20) / bytes + 1);
+    // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last, and where every core has one of its own.
+    pieces_ = std::clamp<std::int64_t>(3 * cpu_info().l3_bytes * threads_ / bytes + 1, 16, (std::int64_t{512} << 20) / bytes + 1);
     weights_ = Buffer(pieces_ * bytes, threads_);
     float* w = weights_.as<float>(0);
     const float* values = memory_.as<float>(stream_);
@@ -158,6 +159,11 @@ References& CpuExecution::references() {
 }
 
 void CpuExecution::run_reference(int reference_class) { references().run(static_cast<ReferenceClass>(reference_class)); }
+
+Placement CpuExecution::placement() {
+  if (!PinnedThreads::active()) return Placement::kUnknown;  // threads that wander are nowhere
+  return cores_apart(prepared_.threads) ? Placement::kApart : Placement::kTogether;
+}
 
 double CpuExecution::probe_ceiling(int reference_class) { return references().ceiling(static_cast<ReferenceClass>(reference_class)); }
 

@@ -52,6 +52,9 @@ enum Term : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFetched, kReclaim
 
 double weight_of(const CalibrationPoint& p) { return kBestNoise / std::max(kBestNoise, p.noise); }
 
+// Most points well, whatever the others; or a compromise of all, where the few (products whose weights stay in a cache) matter as much as the many.
+enum class Aim : std::uint8_t { kMost, kAll };
+
 // One form of a fit: which regressors it uses.
 using Form = std::vector<int>;
 
@@ -95,9 +98,9 @@ std::vector<double> logarithmic(const Form& form, const std::vector<FitValues>& 
   return w;
 }
 
-Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain) {
+Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain, Aim aim) {
   Fitted f;
-  const std::vector<double> weights = logarithmic(form, values, y, certain);
+  const std::vector<double> weights = aim == Aim::kMost ? logarithmic(form, values, y, certain) : certain;
   f.coefficients = solve(form, values, y, weights, y.size());
   double sum = 0, total = 0;
   for (size_t i = 0; i < y.size(); ++i) {
@@ -112,7 +115,7 @@ Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std:
 }
 
 // The best of the forms for these points, as a fit of the machine. Points too noisy to say anything are left out while enough others remain.
-void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads) {
+void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads, Aim aim) {
   const auto vague = [](const CalibrationPoint* p) { return p->noise > kWorstNoise; };
   const auto clear = static_cast<size_t>(std::count_if(members.begin(), members.end(), [&](const CalibrationPoint* p) { return !vague(p); }));
   if (clear >= 2 * forms.front().size()) std::erase_if(members, vague);
@@ -138,7 +141,7 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
   for (const Form& form : forms) {
     // The first form answers however few points there are; richer ones need enough of them.
     if (members.size() < (chosen ? 2 * form.size() : form.size())) continue;
-    Fitted f = fitted(form, values, y, weights);
+    Fitted f = fitted(form, values, y, weights, aim);
     if (chosen && !(f.error < best.error)) continue;
     best = std::move(f);
     chosen = &form;
@@ -151,8 +154,8 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
 }
 
 // `form` and the bytes that pass each level; where caches lie apart, also those that come from another.
-Form with_levels(Form form, const Machine& machine, int threads) {
-  if (has_apart_caches(machine, threads)) form.push_back(kFetched), form.push_back(kReclaimed);
+Form with_levels(Form form, const Machine& machine, const std::vector<const CalibrationPoint*>& members) {
+  if (std::any_of(members.begin(), members.end(), [](const CalibrationPoint* p) { return p->passing.fetched + p->passing.reclaimed > 0; })) form.push_back(kFetched), form.push_back(kReclaimed);
   for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(kFirstLevel + l);
   return form;
 }
@@ -178,10 +181,10 @@ void fit_product_places(Machine& machine, std::span<const CalibrationPoint> poin
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> groups;
   for (const CalibrationPoint& p : points)
     if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
-  const Form form = with_levels({kFixed, kPerFlop}, machine, threads);
   for (const auto& [key, members] : groups) {
+    const Form form = with_levels({kFixed, kPerFlop}, machine, members);
     const size_t before = machine.class_fits.size();
-    if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads);
+    if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads, Aim::kAll);
     if (key.first != "product_few" || machine.class_fits.size() == before) continue;
     machine.class_fits.back().low["rows"] = 1;
     machine.class_fits.back().high["rows"] = few_rows(streamed, key.second);
@@ -259,14 +262,14 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
 void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int threads) {
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> classes;
   for (const CalibrationPoint& p : points)
-    if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec, on_one_thread(p.spec, p.work, threads)), p.work.dtype}].push_back(&p);
+    if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec, fit_size(p.spec, p.work, threads)), p.work.dtype}].push_back(&p);
   for (const auto& [key, members] : classes) {
     std::vector<Form> forms;
     if (attention_of(members.front()->spec))
-      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, threads)};
+      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, members)};
     else
-      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, threads)};
-    add_fit(machine, key.first, key.second, members, forms, threads);
+      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, members)};
+    add_fit(machine, key.first, key.second, members, forms, threads, Aim::kMost);
   }
 }
 
@@ -312,23 +315,25 @@ double curve_time(const GemmCurve& curve, double rows, double* octaves) {
   return std::exp(std::log(curve.seconds[above - 1]) * (1 - share) + std::log(curve.seconds[above]) * share);
 }
 
-bool on_one_thread(const OpSpec& spec, const OpWork& work, int threads) {
-  constexpr double kBytesOfTwo = 128 << 10;
+FitSize fit_size(const OpSpec& spec, const OpWork& work, int threads) {
+  constexpr double kBytesOfTwo = 128 << 10, kInnermostBytes = 32 << 10;
   switch (op_class(spec)) {
     case OpClass::kGemm:
     case OpClass::kAttention:
-    case OpClass::kSelect: return false;
-    default: return threads > 1 && work.read + work.written < kBytesOfTwo;
+    case OpClass::kSelect: return FitSize::kAny;
+    default: break;
   }
+  const double bytes = work.read + work.written;
+  return bytes <= kInnermostBytes ? FitSize::kInnermost : threads > 1 && bytes < kBytesOfTwo ? FitSize::kOneThread : FitSize::kAny;
 }
 
-std::string fit_name(const OpSpec& spec, bool one_thread) {
+std::string fit_name(const OpSpec& spec, FitSize size) {
   // Kinds, not classes: a residual and a scatter are both streams, but run different kernels.
   if (const Attention* attention = attention_of(spec)) {
     std::string name = fmt::format("attention_{}{}", attention->cached ? "cached_" : "", attention->qk_dim);
     return backward(spec) ? name + "_backward" : name;
   }
-  return std::string(kind_name(spec)) + (one_thread ? "_one" : "");
+  return std::string(kind_name(spec)) + (size == FitSize::kOneThread ? "_one" : size == FitSize::kInnermost ? "_tiny" : "");
 }
 
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work) {
@@ -410,13 +415,14 @@ Passing all_from_memory(const OpWork& work, int levels) {
 }
 
 std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::span<const CalibrationRun> runs, int threads) {
-  const Ceilings ceilings(machine, threads);
   std::vector<CalibrationPoint> points;
   for (const CalibrationRun& run : runs) {
+    const Machine here = placed(machine, run.measurement->placement);
+    const Ceilings ceilings(here, threads);
     const Workload& w = *run.workload;
     if (!run.measurement->ops.belongs_to(w)) throw_internal("calibration: a measurement of another workload");
     const MemoryPlan plan = plan_memory(w);
-    const PerOp<Residency> where = residency(w, machine, ceilings.threads(), &plan, run.bytes_between_ops);
+    const PerOp<Residency> where = residency(w, here, ceilings.threads(), &plan, run.bytes_between_ops);
     for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
       const OpMeasurement& m = run.measurement->ops[i];
       const OpSpec& spec = w.ops()[static_cast<size_t>(i)].spec;

@@ -48,7 +48,7 @@ struct CalibrationPoint {
 struct CalibrationRun {
   const Workload* workload = nullptr;
   const Measurement* measurement = nullptr;
-  double bytes_between_ops = 0;
+  double bytes_between_ops = 0;  // where its cores lay: Measurement::placement
 };
 
 // Points of the ops that were measured soundly (status ok, fixed rows).
@@ -75,10 +75,13 @@ ProductShape product_shape(const Gemm& op, double rows);
 // point (few rows: the last slope) and the first time below the first. `octaves`: how far outside.
 double curve_time(const GemmCurve& curve, double rows, double* octaves = nullptr);
 
-// Small vector ops run on one thread, whatever there are: their points say nothing about those of many.
-bool on_one_thread(const OpSpec& spec, const OpWork& work, int threads);
-// Name of the class fit of an op: its kind, since kinds run other kernels: "rms_norm", "rms_norm_backward"; "rms_norm_one" where it runs on one thread of several.
-std::string fit_name(const OpSpec& spec, bool one_thread = false);
+// Small vector ops run on one thread, whatever there are, and the smallest find their operands in the innermost cache (they are measured several times over, and their
+// producer has just left): the points of one size say nothing about those of another.
+enum class FitSize : std::uint8_t { kAny, kOneThread, kInnermost };
+inline constexpr int kFitSizes = 3;
+FitSize fit_size(const OpSpec& spec, const OpWork& work, int threads);
+// Name of the class fit of an op: its kind, since kinds run other kernels: "rms_norm", "rms_norm_backward"; small ones "rms_norm_one", "rms_norm_tiny".
+std::string fit_name(const OpSpec& spec, FitSize size = FitSize::kAny);
 // Axis values whose hull is kept per fit: rows and bytes; attention: pairs and keys.
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work);
 // The regressors of every fit, in one order; those that a fit does not use have no coefficient. The last ones are the levels of memory, by their names.

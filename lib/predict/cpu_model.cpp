@@ -126,7 +126,7 @@ class CpuModel : public OpModel {
   }
 
   void other(const OpSpec& spec, const OpWork& work, const Passing& passing, Prediction& p) const {
-    const KindFit known = fit_of(spec, work.dtype, on_one_thread(spec, work, c_.threads()));
+    const KindFit known = fit_of(spec, work.dtype, fit_size(spec, work, c_.threads()));
     const ClassFit* fit = known.fit;
     if (!fit) {
       uncalibrated(p, [&] { return fmt::format("no point of class {} was probed", fit_name(spec)); });
@@ -158,11 +158,12 @@ class CpuModel : public OpModel {
     std::size_t axes = 0;                      // of fit_axes(), in its order
     std::array<double, 2> low{}, high{};       // 0: the fit does not say
   };
-  KindFit looked_up(const OpSpec& spec, DType dtype, bool one_thread) const {
+  KindFit looked_up(const OpSpec& spec, DType dtype, FitSize size) const {
     KindFit known;
     known.asked = true;
-    known.fit = find(fit_name(spec, one_thread), dtype);
-    if (!known.fit) known.fit = find(fit_name(spec, !one_thread), dtype);
+    known.fit = find(fit_name(spec, size), dtype);
+    for (const FitSize other : {FitSize::kAny, FitSize::kOneThread, FitSize::kInnermost})
+      if (!known.fit) known.fit = find(fit_name(spec, other), dtype);
     if (!known.fit) return known;
     known.coefficients = fit_coefficients(*known.fit, spec, c_.machine());
     for (const auto& [axis, value] : fit_axes(spec, OpWork{})) {
@@ -173,10 +174,10 @@ class CpuModel : public OpModel {
     return known;
   }
   // fit_name() is a text; of most kinds there is one.
-  KindFit fit_of(const OpSpec& spec, DType dtype, bool one_thread) const {
-    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return looked_up(spec, dtype, false);
-    KindFit& known = fit_of_kind_[one_thread][spec.index()][static_cast<std::size_t>(dtype)];
-    if (!known.asked) known = looked_up(spec, dtype, one_thread);
+  KindFit fit_of(const OpSpec& spec, DType dtype, FitSize size) const {
+    if (std::holds_alternative<Attention>(spec) || std::holds_alternative<AttentionBackward>(spec)) return looked_up(spec, dtype, FitSize::kAny);
+    KindFit& known = fit_of_kind_[static_cast<std::size_t>(size)][spec.index()][static_cast<std::size_t>(dtype)];
+    if (!known.asked) known = looked_up(spec, dtype, size);
     return known;
   }
 
@@ -217,7 +218,7 @@ class CpuModel : public OpModel {
   static constexpr std::size_t kTypes = 16;
   mutable std::array<std::array<Place, kTypes>, 4> places_{};
   std::array<double, kTypes> few_{};  // rows up to which a forward product streams its weights
-  mutable std::array<std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>>, 2> fit_of_kind_{};
+  mutable std::array<std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>>, kFitSizes> fit_of_kind_{};
   std::vector<const GemmCurve*> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;
 };

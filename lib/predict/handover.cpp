@@ -33,6 +33,12 @@ Division of_gemm(const Gemm& op, bool input, std::size_t operand, bool trains) {
   return Division::kMixed;
 }
 
+// Beyond the caches that every core has to itself; null where there is none.
+template <class Levels>
+auto last_cache(Levels& levels) {
+  return levels.size() >= 4 ? &levels[levels.size() - 2] : nullptr;
+}
+
 struct DivisionOf {
   bool input;
   std::size_t operand;
@@ -64,8 +70,15 @@ Division division_of(const Op& op, bool input, std::size_t operand, bool trains)
 }
 
 bool has_apart_caches(const Machine& machine, int threads) {
-  if (machine.kind != MachineKind::kCpu || threads < 2 || machine.levels.size() < 2) return false;
-  return !machine.levels[machine.levels.size() - 2].shared;
+  if (machine.kind != MachineKind::kCpu || threads < 2) return false;
+  const MemoryLevel* last = last_cache(machine.levels);
+  return last && !last->shared;
+}
+
+Machine placed(Machine machine, Placement placement) {
+  if (machine.kind == MachineKind::kCpu && placement != Placement::kUnknown)
+    if (MemoryLevel* last = last_cache(machine.levels)) last->shared = placement == Placement::kTogether;
+  return machine;
 }
 
 // `part`: the share of the lines that this side touches; the others keep their state.
@@ -111,16 +124,24 @@ Handed HandoverTracker::touch(double begin, double bytes, bool write, Division d
     }
     for (int h = 0; h < 2; ++h) {
       Shares& shares = cell.half[static_cast<std::size_t>(h)];
-      const auto by = [&](int side, double share) {
-        const Handed handed = step(shares, write, side, part * share);
+      const auto by = [&](int side) {
+        const Handed handed = step(shares, write, side, part);
         sum.fetched += handed.fetched * cell_ / 2;
         sum.reclaimed += handed.reclaimed * cell_ / 2;
       };
       switch (division) {
-        case Division::kRows: by((from + to) / 2 < middle ? 0 : 1, 1); break;
-        case Division::kColumns: by(h, 1); break;
-        case Division::kOne: by(0, 1); break;
-        case Division::kAll: by(0, 1), by(1, 1); break;
+        case Division::kRows: by((from + to) / 2 < middle ? 0 : 1); break;
+        case Division::kColumns: by(h); break;
+        case Division::kOne: by(0); break;
+        case Division::kAll: {  // at the same time: each finds what was there before
+          Shares before = shares;
+          const Handed second = step(before, write, 1, part);
+          by(0);
+          step(shares, write, 1, part);
+          sum.fetched += second.fetched * cell_ / 2;
+          sum.reclaimed += second.reclaimed * cell_ / 2;
+          break;
+        }
         case Division::kMixed: {
           Shares one = shares, two = shares;
           const Handed a = step(one, write, 0, part), b = step(two, write, 1, part);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lib/backend.hpp"
 #include "lib/machine.hpp"
 #include "lib/workload.hpp"
 
@@ -27,6 +28,8 @@ Division division_of(const Op& op, bool input, std::size_t operand, bool trains)
 
 // Do this machine's threads use last caches that they do not share?
 bool has_apart_caches(const Machine& machine, int threads);
+// The machine with its cores so placed; unknown: as it is.
+Machine placed(Machine machine, Placement placement);
 
 // Bytes of one touch, or of all touches of an op.
 struct Handed {

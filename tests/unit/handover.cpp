@@ -1,0 +1,158 @@
+// Who takes lines from whom where cores have last caches of their own: states by hand, and what residency makes of them.
+#include "lib/predict/handover.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "lib/predict/calibrate.hpp"
+#include "models/builder.hpp"
+#include "models/calibration.hpp"
+
+using namespace fathom;
+using Catch::Detail::Approx;
+
+namespace {
+
+constexpr double kCell = 64;
+
+// Two cells, one of each side by rows.
+struct Lines {
+  HandoverTracker tracker{kCell};
+  Handed write(Division d) { return tracker.touch(0, 2 * kCell, true, d); }
+  Handed read(Division d) { return tracker.touch(0, 2 * kCell, false, d); }
+};
+
+// Two cores of 1 MiB, a last cache of 32 MiB.
+Machine two_cores(bool shared) {
+  Machine m;
+  m.name = "two-cores";
+  m.kind = MachineKind::kCpu;
+  m.cores = 2;
+  for (const auto& [name, bytes, common] : {std::tuple{"L1", 48e3, false}, {"L2", 1e6, false}, {"L3", 32e6, shared}, {"DRAM", 0.0, true}}) {
+    MemoryLevel level;
+    level.name = name;
+    level.shared = common;
+    if (bytes > 0) level.capacity = Figure{bytes, Provenance::kProbed, ""};
+    for (auto& rate : level.rate) rate[1] = rate[2] = Figure{1e11, Provenance::kProbed, ""};
+    m.levels.push_back(level);
+  }
+  m.peaks.push_back({DType::kF32, "fma", {{1, {1e11, Provenance::kProbed, ""}}, {2, {2e11, Provenance::kProbed, ""}}}, {}});
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("lines that stay on their side cost nothing") {
+  Lines lines;
+  for (int i = 0; i < 3; ++i) {
+    for (const Handed& handed : {lines.write(Division::kRows), lines.read(Division::kRows)}) {
+      CHECK(handed.fetched == 0);
+      CHECK(handed.reclaimed == 0);
+    }
+  }
+}
+
+TEST_CASE("by rows and then by columns: half the lines come from the other side") {
+  // Side 0 wrote cell 0, side 1 cell 1. By columns each side reads half of both: one cell of two is the other's.
+  Lines lines;
+  lines.write(Division::kRows);
+  const Handed read = lines.read(Division::kColumns);
+  CHECK(read.fetched == Approx(kCell));
+  CHECK(read.reclaimed == 0);
+  // Written by rows again: that half was read by the other side since, and has to be taken from it.
+  const Handed written = lines.write(Division::kRows);
+  CHECK(written.fetched == 0);
+  CHECK(written.reclaimed == Approx(kCell));
+  // And then all is its own again.
+  CHECK(lines.write(Division::kRows).reclaimed == 0);
+}
+
+TEST_CASE("what both sides read is taken from the other before it is written") {
+  Lines lines;
+  lines.write(Division::kRows);
+  const Handed both = lines.read(Division::kAll);
+  CHECK(both.fetched == Approx(2 * kCell));  // every side lacks the cell of the other
+  CHECK(lines.read(Division::kAll).fetched == 0);
+  CHECK(lines.write(Division::kRows).reclaimed == Approx(2 * kCell));
+}
+
+TEST_CASE("written by the other side and not read since: fetched, not reclaimed") {
+  Lines lines;
+  lines.write(Division::kOne);  // side 0 has both cells
+  const Handed written = lines.write(Division::kRows);
+  CHECK(written.fetched == Approx(kCell));
+  CHECK(written.reclaimed == 0);
+}
+
+TEST_CASE("whoever comes first: half of the lines on average") {
+  Lines lines;
+  lines.write(Division::kRows);
+  CHECK(lines.read(Division::kMixed).fetched == Approx(kCell));
+  Lines others;
+  others.write(Division::kMixed);
+  CHECK(others.read(Division::kRows).fetched == Approx(kCell));
+}
+
+TEST_CASE("part of a cell: the rest keeps its state") {
+  HandoverTracker tracker(kCell);
+  tracker.touch(0, kCell, true, Division::kOne);
+  tracker.touch(0, kCell / 4, false, Division::kAll);
+  CHECK(tracker.touch(0, kCell, true, Division::kOne).reclaimed == Approx(kCell / 4));
+  CHECK(tracker.touch(0, 0, true, Division::kOne).reclaimed == 0);
+}
+
+TEST_CASE("placed changes the last cache alone, and only where there is one") {
+  const Machine m = two_cores(true);
+  CHECK_FALSE(has_apart_caches(m, 2));
+  const Machine apart = placed(m, Placement::kApart);
+  CHECK(has_apart_caches(apart, 2));
+  CHECK_FALSE(has_apart_caches(apart, 1));
+  CHECK(placed(apart, Placement::kTogether) == m);
+  CHECK(placed(apart, Placement::kUnknown) == apart);
+  Machine gpu = m;
+  gpu.kind = MachineKind::kGpu;
+  CHECK(placed(gpu, Placement::kApart) == gpu);
+  Machine bare = m;
+  bare.levels.clear();
+  CHECK(placed(bare, Placement::kApart) == bare);
+}
+
+TEST_CASE("residency: nothing is handed over on one cache; on two, an activation's place is taken from who read it") {
+  const Network network = small_network(small_shapes().front(), 2);
+  Scenario s;
+  s.length = 512;
+  const Workload w = build(network, s);
+  const MemoryPlan plan = plan_memory(w);
+  const PerOp<Residency> one = residency(w, two_cores(true), 2, &plan, 0), two = residency(w, two_cores(false), 2, &plan, 0);
+  double handed = 0;
+  for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
+    CHECK(one[i].fetched_reads + one[i].fetched_writes + one[i].reclaimed == 0);
+    CHECK(two[i].fetched_writes + two[i].reclaimed <= 1 + 1e-9);
+    CHECK(two[i].fetched_reads <= 2 + 1e-9);  // by both sides at most
+    handed += two[i].fetched_reads + two[i].reclaimed;
+  }
+  CHECK(handed > 0);
+}
+
+TEST_CASE("a synthetic machine whose caches lie apart is recovered: seconds per reclaimed byte") {
+  // t = 1 us + 1e-11 x bytes + 6e-11 x reclaimed bytes: norms of 64 to 4096 rows, of which none, a third or all were taken from the other core.
+  Machine m = two_cores(false);
+  std::vector<CalibrationPoint> points;
+  for (const std::int64_t rows : {64, 128, 256, 512, 1024, 2048, 4096})
+    for (const double share : {0.0, 1.0 / 3, 1.0}) {
+      RmsNorm norm;
+      norm.rows = {rows};
+      norm.width = 1024;
+      CalibrationPoint p{norm, work_of(norm, declared(OpSpec(norm))), 0, 0, 0, 0.01, {}};
+      p.passing = all_from_memory(p.work, 4);
+      p.passing.levels[3] = 0;
+      p.passing.reclaimed = share * p.work.written;
+      p.roofline = (p.work.read + p.work.written) / 1e11;
+      p.measured = 1e-6 + 1e-11 * (p.work.read + p.work.written) + 6e-11 * p.passing.reclaimed;
+      points.push_back(p);
+    }
+  fit_points(m, points, 2);
+  REQUIRE(m.class_fits.size() == 1);
+  CHECK(m.class_fits[0].name == "rms_norm");
+  CHECK(m.class_fits[0].coefficients.at("reclaimed") == Approx(6e-11).epsilon(0.01));
+  CHECK(m.class_fits[0].coefficients.at("fixed") == Approx(1e-6).epsilon(0.05));
+}
