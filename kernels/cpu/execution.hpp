@@ -32,6 +32,7 @@ struct GemmBinding {
   std::optional<GroupedGemm> grouped;
   std::optional<PartGemm> parts;   // columns of wider rows
   std::int64_t gemv_rows = -1;     // -1: never
+  std::int64_t streamed_rows = -1; // a product of up to so many rows waits for its weights, whichever code runs it
   WeightLayout layout = WeightLayout::kPlain;
   std::int64_t turned_bytes = 0;   // of kTurned
   std::int64_t scratch_bytes() const {

@@ -346,8 +346,10 @@ GemmCache::GemmCache(std::int64_t max_rows, std::int64_t n, std::int64_t k, cons
     : max_rows_(max_rows) {
   if (options.transpose_x) throw_internal("GemmCache varies the rows of X; with transpose_x they are its columns");
   if (max_rows < 0) throw_input(fmt::format("GemmCache for {} rows", max_rows));
-  // Steps of 16 up to 32 and of 32 beyond: what the padding rule would execute anyway.
+  // Steps of 16 up to 32 and of 32 beyond: what the padding rule would execute anyway. Our own product pads nothing, and each of few rows counts.
   steps_.push_back(0);
+  if (max_rows > 0 && n > 0 && k > 0 && choose_gemm({16, n, k}, options, isa()).path == GemmPath::kOwn)
+    for (std::int64_t rows = 1; rows < 16; ++rows) steps_.push_back(rows);
   for (std::int64_t rows = 16; rows - (rows <= 32 ? 16 : 32) < max_rows; rows += rows < 32 ? 16 : 32) {
     steps_.push_back(rows);
   }

@@ -106,10 +106,10 @@ class GemmPlan {
 };
 
 // Plans for rows known only at run time (a routed block): one per padded row count up to max_rows, made up front, all
-// on one packed copy of the weights. Row counts step by `row_step`.
+// on one packed copy of the weights.
 class GemmCache {
  public:
-  // Plans for every count in row_step, 2 row_step, ... covering max_rows rows. threads etc. as in options.
+  // Plans for 16, 32, 64, 96, ... rows covering max_rows, and for 1 to 15 where rows are not padded. threads etc. as in options.
   GemmCache(std::int64_t max_rows, std::int64_t n, std::int64_t k, const GemmOptions& options);
 
   // The plan to run for `rows` (0 <= rows <= max_rows): it executes the next step up, and X and Y need that room.

@@ -104,6 +104,7 @@ struct Work {
     tile.k = ks.size();
     tile.accumulate = p.accumulate || ks.begin > 0;
     tile.apart = apart;
+    tile.stream = p.packed && here.size() == rows.size() && tiles == 1;
     // Laying out X waits for memory, the tiles do not: the last of them each prefetch one of the rows that come next.
     std::int64_t tiles_left = tiles * ceil_div(block.size(), kTileColumns);
     // What a tile reads ahead of its turn: the next panel of W, spread evenly over the tiles of this one (in bursts it would fill the queue
@@ -160,7 +161,9 @@ F32Blocks f32_blocks(const F32Product& p) {
     const auto most_columns = static_cast<double>(std::min(p.n, ceil_div(ceil_div(p.n, kTileColumns), columns) * kTileColumns));
     // Laying out an element costs about as much as this many multiply-adds.
     constexpr double kLayOut = 20;
-    const double cost = most_rows * most_columns + kLayOut * (most_rows + (p.packed ? 0 : most_columns));
+    // So does reading an element of W from memory, in the time of which about this many rows are multiplied with it.
+    constexpr double kRead = 28;
+    const double cost = std::max(most_rows, kRead) * most_columns + kLayOut * (most_rows + (p.packed ? 0 : most_columns));
     if (cost < best) {
       best = cost;
       blocks.row_parts = rows;
@@ -196,17 +199,18 @@ void f32_run(const F32Product& p, const F32Blocks& blocks, const float* x, const
   const std::int64_t x_floats = x_block_floats(blocks), each = x_floats + w_block_floats(p, blocks);
   const int parts = blocks.row_parts * blocks.column_parts;
   const bool apart = cpu_info().vendor == "AuthenticAMD";
-#pragma omp parallel num_threads(parts) if (parts > 1)
-  {
-    // A region may come with fewer threads than asked for: the parts are dealt out.
-    for (int index = omp_get_thread_num(); index < parts; index += omp_get_num_threads()) {
-      float* const mine = static_cast<float*>(scratch) + index * each;
-      const Range rows = part(p.m, blocks.row_parts, index % blocks.row_parts, 1);
-      const Range columns = part(p.n, blocks.column_parts, index / blocks.row_parts, kTileColumns);
-      if (rows.size() == 0 || columns.size() == 0) continue;
-      Work{p, blocks, x, w, y, bias, mine, p.packed ? nullptr : mine + x_floats, rows, columns, apart}.run();
-    }
-  }
+  const auto run_part = [&](int index) {
+    float* const mine = static_cast<float*>(scratch) + index * each;
+    const Range rows = part(p.m, blocks.row_parts, index % blocks.row_parts, 1);
+    const Range columns = part(p.n, blocks.column_parts, index / blocks.row_parts, kTileColumns);
+    if (rows.size() == 0 || columns.size() == 0) return;
+    Work{p, blocks, x, w, y, bias, mine, p.packed ? nullptr : mine + x_floats, rows, columns, apart}.run();
+  };
+  // No region for one thread: the runtime would allocate a team where the one before had more.
+  if (parts == 1) return run_part(0);
+  // A region may come with fewer threads than asked for: the parts are dealt out.
+#pragma omp parallel num_threads(parts)
+  for (int index = omp_get_thread_num(); index < parts; index += omp_get_num_threads()) run_part(index);
 }
 
 #else

@@ -5,7 +5,7 @@
 // k is cut in blocks of equal length (F32Blocks::k); within one, rows in blocks that keep their part of X in L2, and under these
 // panels of 32 columns of W, each multiplied with all tiles of at most 14 rows (gemm_f32_tile.hpp) before the next. Packed
 // weights hold the panels one after the other, each [k][32] (the last as narrow as it is): as many bytes as the plain matrix,
-// and the same for every number of rows. Plain weights, and X always, are laid out for the tiles block by block, in the plan's
+// and the same for every number of rows. Up to 14 rows read them once, as one stream from memory. Plain weights, and X always, are laid out for the tiles block by block, in the plan's
 // scratch.
 //
 // Every element of Y is a sum in the same order whatever the rows, threads and tile heights: rows of a batch do not influence

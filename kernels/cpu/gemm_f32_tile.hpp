@@ -31,6 +31,7 @@ struct F32Tile {
   const void* ahead = nullptr;  // prefetched into L2 meanwhile, twice per four steps of k; may point anywhere
   std::int64_t ahead_step = 0;  // bytes from one such prefetch to the next; less than a line spreads few lines over the tile
   const float* row_ahead = nullptr;  // k floats, prefetched into L2 too; may point anywhere
+  bool stream = false;               // W comes from memory and no other tile uses it: its own lines are prefetched instead, into L1
   bool apart = false;                // every element of X is broadcast by an instruction of its own
 };
 void f32_tile_avx512(const F32Tile& tile);

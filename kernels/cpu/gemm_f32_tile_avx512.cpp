@@ -28,6 +28,8 @@ inline __attribute__((always_inline)) void multiply(const float* a, __m512 b0, _
   }
 }
 
+constexpr int kStreamAhead = 6144;  // bytes: about the misses one core can have outstanding
+
 struct Line {
   float values[16];
 };
@@ -58,11 +60,16 @@ void tile(const F32Tile& t) {
   for (; k >= 4; k -= 4) {
 #pragma GCC unroll 4
     for (int step = 0; step < 4; ++step) multiply<kRows, kApart>(a + step * kRows, load(b + step * b_stride, 0), load(b + step * b_stride, 1), acc);
-    _mm_prefetch(ahead, _MM_HINT_T1);
-    _mm_prefetch(ahead + t.ahead_step, _MM_HINT_T1);
-    ahead += 2 * t.ahead_step;
-    _mm_prefetch(reinterpret_cast<const char*>(row_ahead), _MM_HINT_T1);  // each line four times: cheaper than counting
-    row_ahead += 4;
+    if (t.stream) {
+#pragma GCC unroll 8
+      for (int line = 0; line < 8; ++line) _mm_prefetch(reinterpret_cast<const char*>(b + 16 * line) + kStreamAhead, _MM_HINT_T0);
+    } else {
+      _mm_prefetch(ahead, _MM_HINT_T1);
+      _mm_prefetch(ahead + t.ahead_step, _MM_HINT_T1);
+      ahead += 2 * t.ahead_step;
+      _mm_prefetch(reinterpret_cast<const char*>(row_ahead), _MM_HINT_T1);  // each line four times: cheaper than counting
+      row_ahead += 4;
+    }
     a += 4 * kRows;
     b += 4 * b_stride;
   }

@@ -4,8 +4,8 @@
 //
 // W is stored [n][k] (one output per row: a stream of its own) or [k][n] (as training keeps it; partial sums of a column block stay in L1). [n][k] is the layout to keep where
 // weights do not change: one or two rows of x read it as fast as memory gives it, since the hardware's own prefetching, which reaches further than ours, follows a few long
-// streams; [k][n] reaches 60 to 90 % of that. With more rows of x the products show: tests/bench/bench_decode.cpp has the rates (reports/samples/kernel_rates.md), and from
-// 8 rows on (bf16 without vdpbf16ps: 6) a matrix product of gemm.hpp is as fast.
+// streams; [k][n] reaches 60 to 90 % of that. With more rows of x the sums over lanes show (tests/bench/bench_decode.cpp; reports/samples/kernel_rates.md): f32 of more than
+// two rows reads packed weights where it can (gemm_f32.hpp), and from 8 rows on (bf16 without vdpbf16ps: 6) a matrix product of gemm.hpp is as fast.
 #pragma once
 
 #include <cstdint>

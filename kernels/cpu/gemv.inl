@@ -10,6 +10,17 @@ namespace {
 constexpr int kMaxRows = 8;
 constexpr int kAhead = 6144;  // bytes of prefetch distance: about the misses one core can have outstanding
 
+// bf16 pairs are multiplied as they are: half the products, so fewer columns keep the units busy, and what is asked for may lie further ahead. One core of an EPYC
+// (family 26), weights [4096][768], fraction of the stream: 4 rows 0.97, 0.86 in two columns; 8 rows 0.96, 0.74 with 4 KiB ahead, 0.85 in three columns.
+#if defined(__AVX512BF16__)
+template <class T>
+constexpr bool kPairs = sizeof(T) == 2;
+#else
+template <class T>
+constexpr bool kPairs = false;
+#endif
+constexpr int kPairsAhead = 9216;
+
 inline void finish(const Gemv& call, std::int64_t row, std::int64_t column, float sum) {
   if (call.bias) sum += call.bias[column];
   const std::int64_t at = row * call.y_stride + column;
@@ -31,9 +42,9 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
   constexpr int kSplit = kRows * kColumns == 1 ? 2 : 1;  // accumulators of one sum, so that a step need not wait for the one before
   const T* const w = static_cast<const T*>(call.w) + column * call.w_stride;
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
-  const std::int64_t group = kColumns * call.w_stride;
-  const bool in_order = kColumns > 1 && call.w_stride == call.k && group * static_cast<std::int64_t>(sizeof(T)) <= 16384;
-  const T* next = in_order ? w + group : w + kAhead / kColumns / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t group = kColumns * call.w_stride, size = sizeof(T);
+  const bool in_order = kColumns > 1 && call.w_stride == call.k && (kPairs<T> || group * size <= 16384);
+  const T* next = w + (!in_order ? kAhead / kColumns / size : kPairs<T> ? kPairsAhead / size : group);
   const std::int64_t next_step = in_order ? kColumns * kElements : kElements, next_column = in_order ? kElements : call.w_stride;
   V16 acc[kColumns][kRows][kSplit] = {};
   std::int64_t k = 0;
@@ -84,7 +95,7 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
 
 template <class T, int kRows>
 void range_nk(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
-  constexpr int kColumns = kRows <= 2 ? 1 : kRows <= 4 ? 2 : 3;  // at most 24 accumulators
+  constexpr int kColumns = kPairs<T> ? (kRows <= 4 ? 1 : 2) : kRows <= 2 ? 1 : kRows <= 4 ? 2 : 3;  // at most 24 accumulators
   std::int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) dot_columns<T, kRows, kColumns>(call, row0, column);
   for (; column < end; ++column) dot_columns<T, kRows, 1>(call, row0, column);

@@ -29,6 +29,10 @@ std::int64_t gemv_limit(const fathom::Gemm& op) { return op.transposed && op.act
 // With one output per row the weights are read faster; where bf16 must be widened first, only a few rows of x leave time for it.
 bool worth_turning(const fathom::Gemm& op) { return op.act == DType::kF32 || multiplies_pairs() || op.rows.expected() <= 4; }
 
+// Our own f32 product reads packed weights as one stream for few rows too, and its sums lie across the lanes: 8 rows take it 10 % longer than
+// one, where the streaming product of turned weights adds up each output's lanes and takes twice as long (bench_decode).
+bool packed_streams(const fathom::Gemm& op) { return op.act == DType::kF32 && isa() >= Isa::kAvx512; }
+
 // Forward products of fixed weights run on packed ones, or, with few rows, stream plain ones. Plain they also stay where several ops
 // use them: a training step changes them every time, a tied head shares the token table with the embedding gather.
 GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight_room, int threads) {
@@ -55,6 +59,8 @@ GemmBinding bind_gemm(const fathom::Gemm& op, bool packable, std::int64_t weight
       options.packed = packable && !op.transposed;
       // In a routed block by the rows expected: its weights have one layout for all row counts.
       if (op.rows.expected() <= static_cast<double>(gemv_limit(op))) {
+        binding.streamed_rows = gemv_limit(op);
+        if (op.rows.count > 2 && options.packed && packed_streams(op)) break;
         binding.gemv_rows = gemv_limit(op);
         if (packable && !op.transposed && worth_turning(op)) {
           binding.layout = WeightLayout::kTurned;

@@ -173,7 +173,7 @@ int CpuExecution::reference_class(int op) const {
   const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
   const auto* attention = std::get_if<fathom::Attention>(&spec);
   const GemmBinding& gemm = prepared_.gemms[static_cast<size_t>(op)];
-  const bool streams = (gemm.gemv_rows >= 0 && rows_of(spec).count <= gemm.gemv_rows) || (attention && attention->cached && rows_of(spec).count <= 8 * std::max<std::int64_t>(1, attention->sequences));
+  const bool streams = rows_of(spec).count <= gemm.streamed_rows || (attention && attention->cached && rows_of(spec).count <= 8 * std::max<std::int64_t>(1, attention->sequences));
   const bool beyond = allocated_bytes() > 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
   if (!streams) return static_cast<int>(reference_of(spec));
   return static_cast<int>(!beyond ? ReferenceClass::kStream : attention ? ReferenceClass::kKeys : ReferenceClass::kWeights);

@@ -194,8 +194,7 @@ void reduce_parts(const float* partial, std::int64_t parts, void* out, std::int6
                   std::int64_t end) {
   T* y = static_cast<T*>(out) + begin;
   const float* p = partial + begin;
-  // Eight vectors of a part together: eight sums that do not wait for each other, and lines in a row.
-  sweep_groups<8>(end - begin, [&](std::int64_t i, auto n) {
+  sweep_groups<2>(end - begin, [&](std::int64_t i, auto n) {
     decltype(load_as<T>(p + i, n)) acc = vf{};
     for (std::int64_t part = 0; part < parts; ++part) acc = acc + load_as<T>(p + part * width + i, n);
     if (accumulate) acc = acc + load(y + i, n);

@@ -1,6 +1,9 @@
 // Row movement: gather, weighted scatter-add, embedding, expert combine, router scores. Included by the twins only.
 // Rows are at least a few hundred bytes, so plain vector loops run at memory speed and need no prefetch beyond the hardware's, except that the next
 // row's address is irregular: its lines are asked for while the current row is moved.
+//
+// Picked rows that lie in L2 move at 4.2 cycles a line read and written, a long stream at 3.0 (256 of 2048 bf16 rows of 768 on a core of family 26: 5.8 and 3.6 us). It is the
+// same for 64 rows as for 256, for every order tried (down, two or four rows side by side, a row in registers) and for rep movs, with prefetches or without.
 
 // The row after `row`, or the row itself at the end of the range: something that may be prefetched.
 template <class T>
