@@ -151,7 +151,7 @@ const IniSection* IniFile::find(std::string_view section) const {
 
 const IniSection& IniFile::get(std::string_view section) const {
   const IniSection* found = find(section);
-  if (found == nullptr) throw_input(fmt::format("section [{}] is missing", section), {name_, 0, ""});
+  if (found == nullptr) throw_input(section.empty() ? std::string("has no keys before its first section") : fmt::format("section [{}] is missing", section), {name_, 0, ""});
   return *found;
 }
 
@@ -164,8 +164,9 @@ void IniFile::only(const std::vector<std::string>& known) const {
     if (allowed) continue;
     if (section.name_.empty())
       throw_input("key before the first [section]", {name_, section.line_, section.entries_.front().key});
-    throw_input(fmt::format("unknown section [{}]", section.name_), {name_, section.line_, ""},
-                name_hint(section.name_, known));
+    std::vector<std::string> named = known;
+    std::erase(named, std::string());  // keys before the first section
+    throw_input(fmt::format("unknown section [{}]", section.name_), {name_, section.line_, ""}, name_hint(section.name_, named));
   }
 }
 

@@ -115,8 +115,8 @@ MlaStrategy parse_mla(std::string_view text) { return parse_named<MlaStrategy>(t
 
 void validate(const Scenario& scenario) {
   const auto at_least = [](std::int64_t value, std::int64_t least, std::string_view name) {
-    if (value < least) throw_input(fmt::format("{} must be at least {}, not {}", name, least, value), {"", 0, std::string(name)});
-    if (value > (std::int64_t{1} << 40)) throw_input(fmt::format("{} is absurdly large ({})", name, value), {"", 0, std::string(name)});
+    if (value < least) throw_input(fmt::format("must be at least {}, not {}", least, value), {"", 0, std::string(name)});
+    if (value > (std::int64_t{1} << 40)) throw_input(fmt::format("is absurdly large ({})", value), {"", 0, std::string(name)});
   };
   at_least(scenario.batch, 1, "batch");
   at_least(scenario.length, 1, "seq");

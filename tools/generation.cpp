@@ -85,6 +85,7 @@ Result count_generation(const Configuration& c) {
 }
 
 void predict_generation(Result& result, const Configuration& c, const Machine& machine, const TimedFlags& flags) {
+  check_dtype(machine, c.scenario);
   const Scenario& s = c.scenario;
   const PredictOptions options = predict_options(machine, flags);
   const double first = predict(build(c.network, generation_prefill(s)), machine, options).seconds;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -11,10 +12,13 @@
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/gpu/table_fit.hpp"
 #include "models/machine_ini.hpp"
+#include "tools/cli.hpp"
 #include "tools/upper_cell.hpp"
 
 namespace fathom {
 namespace {
+
+constexpr std::int64_t kLargestDimension = std::int64_t{1} << 31;  // as of the networks
 
 const gpu::GpuModel& fit_of(const Machine& machine) {
   if (!machine.gpu_fit)
@@ -106,18 +110,25 @@ ReportTable grade_table(const std::vector<gpu::TableRow>& rows, const std::vecto
 }
 
 // "8x2048x32" -> numbers; empty when it is anything else.
-std::vector<std::int64_t> dimensions(std::string_view text) {
+// "4096x4096x4096"; empty where the word is a name: of something else than sizes joined by x.
+std::vector<std::int64_t> dimensions(const std::string& shape, const std::string& op, const std::string& order) {
+  const bool sizes = !shape.empty() && (std::isdigit(static_cast<unsigned char>(shape[0])) || shape[0] == '-' || shape[0] == '+') &&
+                     shape.find_first_not_of("0123456789.eE+-xX*, ") == std::string::npos;
+  if (!sizes) return {};
+  const auto refuse = [&](const std::string& what) {
+    throw_input(fmt::format("'{}' {}", shape.substr(0, 80), what), {"", 0, op}, fmt::format("write whole numbers from 1 to {} joined by x, in the order {}", kLargestDimension, order));
+  };
   std::vector<std::int64_t> values;
-  while (true) {
+  for (const std::string& word : split(shape, 'x')) {
     std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || value <= 0) return {};
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    const bool number = end == word.data() + word.size() && !word.empty();
+    if (error == std::errc::result_out_of_range || (number && error == std::errc{} && value > kLargestDimension)) refuse(fmt::format("has a dimension that is too large: {}", word.substr(0, 40)));
+    if (error != std::errc{} || !number) refuse(word.empty() ? "has an empty dimension" : fmt::format("has a dimension that is no whole number: {}", word.substr(0, 40)));
+    if (value < 1) refuse(fmt::format("has a dimension below 1: {}", word));
     values.push_back(value);
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (text.empty()) return values;
-    if (text.front() != 'x') return {};
-    text.remove_prefix(1);
   }
+  return values;
 }
 
 std::string micro(double seconds) { return fmt::format("{:.3f} us", seconds * 1e6); }
@@ -175,10 +186,10 @@ int predict_tables(const TableFlags& flags, const OutputFlags& output) {
 }
 
 bool explain_kernel_into(Document& document, const std::string& op, const std::string& shape, const std::string& name, bool sustained) {
-  const std::vector<std::int64_t> values = dimensions(shape);
-  if (values.empty()) return false;
   gpu::TableRow row;
   row.op = gpu::parse_op(op);
+  const std::vector<std::int64_t> values = dimensions(shape, op, fmt::format("{}", fmt::join(gpu::key_names(row.op), " x ")));
+  if (values.empty()) return false;
   if (values.size() != static_cast<size_t>(gpu::key_count(row.op)))
     throw_input(fmt::format("{} takes {} dimensions, '{}' has {}", op, gpu::key_count(row.op), shape, values.size()), {}, "order: " + fmt::format("{}", fmt::join(gpu::key_names(row.op), " x ")));
   std::copy(values.begin(), values.end(), row.key.begin());

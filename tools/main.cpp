@@ -26,6 +26,7 @@ namespace {
 std::string hint_for(const CLI::App& app, const std::string& message) {
   const size_t at = message.find("--");
   if (at == std::string::npos) {
+    if (message == "A subcommand is required") return "fathom --help lists them; a first try: fathom count gpt2-124m";
     for (const CLI::App* sub : app.get_subcommands())
       if (message.ends_with(" is required")) return fmt::format("fathom {} --help{}", sub->get_name(), message.starts_with("MODEL") ? "; fathom list models names those that are built in" : "");
     return {};
@@ -36,9 +37,44 @@ std::string hint_for(const CLI::App& app, const std::string& message) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command->get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  if (std::find(names.begin(), names.end(), word) != names.end()) return {};  // its value is what is wrong
+  if (std::find(names.begin(), names.end(), word) != names.end()) return fmt::format("see {} in fathom {} --help-all", word, command->get_name());  // its value is what is wrong
   const std::string nearest = nearest_name(word, names);
   return nearest.empty() ? "see fathom " + (command == &app ? std::string() : command->get_name() + " ") + "--help" : fmt::format("did you mean '{}'?", nearest);
+}
+
+// What the parser of the command line found wrong, in the words of the other errors: where, what, and (hint_for) what to do.
+std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string message = error.what();
+  std::string command = "fathom";
+  for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+  const auto after = [&](std::string_view mark) { return message.substr(std::min(message.size(), message.find(mark) + mark.size())); };
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    // "The following arguments were not expected: --capcity 3"; all of it is quoted, the first word is what is wrong.
+    const std::string rest = after("not expected: ");
+    const std::string word = rest.substr(0, rest.find(' '));
+    return word.starts_with("-") ? fmt::format("{} has no option '{}'", command, word) : fmt::format("{} takes no further argument: '{}'", command, word.substr(0, 80));
+  }
+  if (dynamic_cast<const CLI::ConversionError*>(&error)) {
+    const std::string rest = after("Could not convert: ");
+    const std::size_t equals = rest.find(" = ");
+    if (rest != message && equals != std::string::npos) {
+      const std::string value = rest.substr(equals + 3);
+      const CLI::App* at = &app;
+      for (const CLI::App* sub : app.get_subcommands()) at = sub;
+      const CLI::Option* option = at->get_option_no_throw(rest.substr(0, equals));
+      const bool whole = option && option->get_type_name() != "S";
+      char* end = nullptr;
+      std::strtod(value.c_str(), &end);
+      const bool number = end != value.c_str() && *end == 0;
+      return fmt::format("{}: '{}' is {}", rest.substr(0, equals), value.substr(0, 80),
+                         option && option->get_expected_min() == 0 ? "no value of a flag: leave it out" : number && whole ? "not a whole number that fits" : "not a number");
+    }
+  }
+  const std::string name = message.substr(0, message.find(':'));
+  if (message.starts_with("--") && message.find(" required ") != std::string::npos && message.ends_with(" missing")) return name + " needs a value";
+  if (message.starts_with("--") && message.find("At Most 1 required") != std::string::npos) return name + " is given more than once";
+  if (message == "A subcommand is required") return "a COMMAND is required";
+  return message;
 }
 
 int report(const Error& error) {
@@ -103,6 +139,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     std::string hint = hint_for(app, message);
+    message = in_our_words(app, error);
     // An unknown first word is most likely a mistyped command.
     if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
       std::vector<std::string> names;

@@ -13,6 +13,7 @@
 #include "models/params.hpp"
 #include "reports/columns.hpp"
 #include "tools/results.hpp"
+#include "tools/timed.hpp"
 #include "tools/upper_cell.hpp"
 
 namespace fathom {
@@ -159,6 +160,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   const StepPrediction* predicted = &kNoPrediction;
   if (need_list_) list = &build_in_place(network, s, list_memory_);
   if (need_prediction_) {
+    check_dtype(*machine_, s);
     if (!predictor_) {
       const bool quantiles = std::any_of(figures_.begin(), figures_.end(), [](Figure f) { return f == Figure::kP50 || f == Figure::kP95 || f == Figure::kP99; });
       predictor_ = std::make_unique<StepPredictor>(*machine_, options_, quantiles);

@@ -138,8 +138,18 @@ PredictOptions predict_options(const Machine& machine, const TimedFlags& flags) 
   return options;
 }
 
+void check_dtype(const Machine& machine, const Scenario& scenario) {
+  // Peaks of f64 and of integers are in some machine files, but no kernel computes in them and nothing was fitted to them.
+  const DType type = scenario.dtype;
+  const bool known = type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+  if (known && (machine.kind != MachineKind::kGpu || machine.peak(type))) return;
+  throw_input(fmt::format("nothing can be predicted in {} on {}: {}", dtype_name(type), machine.name, known ? "its file has no peak for that type" : "no kernel computes in that type"), {"", 0, "dtype"},
+              "f32 and bf16 can be run and predicted; fathom count takes any type");
+}
+
 void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags) {
   for (Timed& each : timed) {
+    check_dtype(machine, each.configuration.scenario);
     PredictOptions options = predict_options(machine, flags);
     each.raw = predict(*each.workload, machine, options);
     options.bytes_between_ops = kReferenceBytes;

@@ -48,6 +48,8 @@ GraphMode graph_mode(const std::string& launch, bool decode);
 std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
 // Predictor and launch mode of the flags, with their defaults for this machine.
 PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
+// Throws Error(kInput) for a type that no kernel computes in, or that a GPU's file has no peak for: nothing can be predicted in it.
+void check_dtype(const Machine& machine, const Scenario& scenario);
 void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags);
 // Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
 // `machine`: whose reference times normalise bracketed figures, so that they stand in the state in which it was calibrated; null: those of the run.

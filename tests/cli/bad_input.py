@@ -12,16 +12,31 @@ class BadInput(CliTest):
         errors = [line for line in result.stderr.splitlines() if line.startswith("fathom: ")]
         self.assertEqual(len(errors), 1, str(result))
 
+    def test_the_parser_speaks_as_the_rest(self):
+        for words, *arguments in (
+            (["fathom count has no option '--capcity'", "did you mean '--capacity'?"], "count", "mod-tiny", "--capcity", "3"),
+            (["--mod-every: 'x' is not a number", "--help-all"], "count", "mod-tiny", "--mod-every", "x"), ("'1.5' is not a whole number", "count", "mod-tiny", "--devices", "1.5"),
+            ("--seq needs a value", "count", "mod-tiny", "--seq"), ("--seq is given more than once", "count", "mod-tiny", "--seq", "5", "--seq", "6"),
+            ("a COMMAND is required", "--bogus"), ("takes no further argument: 'words'", "list", "models", "extra", "words"), ("leave it out", "count", "mod-tiny", "--full-mask=banana"),
+        ):
+            self.quick(2, words, *arguments)
+        for words, shape in (("below 1: 0", "0x4x4"), ("below 1: -1", "-1x2x3"), ("too large: 99999999999999999999", "99999999999999999999x2x3"), ("too large", "2147483649x1x1"),
+                             ("no whole number: 1e3", "1e3x2x3"), ("empty dimension", "2x3x"), ("takes 3 dimensions", "1x2"), ("neither", "ax2x3")):
+            self.quick(3, words, "explain", "gemm", shape)
+        self.quick(3, "no kernel computes in that type", "predict", "mod-tiny", "--dtype", "f64", "--on", "h200")
+        self.quick(3, "[mode", "predict", "mod-tiny", "--on", self.write("machine.ini", "[model]\nx = 1\n"))
+        self.quick(3, "no keys before its first section", "predict", "mod-tiny", "--on", self.write("machine.ini", "[machine]\nx = 1\n"))
+
     def test_scenarios(self):
         for words, *arguments in (
-            ("seq must be at least 1", "--seq", "0"),
-            ("seq must be at least 1", "--seq", "-5"),
+            ("seq: must be at least 1", "--seq", "0"),
+            ("seq: must be at least 1", "--seq", "-5"),
             ("too large", "--seq", "99999999999999999999"),
             ("absurdly large", "--seq", "9223372036854775807"),
             ("too large", "--seq", "1099511627776", "--batch", "1099511627776"),
-            ("context must be at least 1", "--phase", "decode", "--context", "0"),
+            ("context: must be at least 1", "--phase", "decode", "--context", "0"),
             ("participation must lie in [0, 1]", "--participation", "2"),
-            ("kv-page must be at least 1", "--kv-page", "0"),
+            ("kv-page: must be at least 1", "--kv-page", "0"),
             ("at least 1", "--grad-accumulation", "0", "--phase", "train"),
             ("micro-steps", "--grad-accumulation", "1000000000000", "--phase", "train"),
             ("tokens", "--phase", "generate", "--tokens", "1000000000000"),
