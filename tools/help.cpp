@@ -138,7 +138,7 @@ std::string short_page(const CLI::App& app, const std::string& name, const std::
     out += line + "\n";
   }
   if (!app.get_footer().empty()) out += "\n" + wrapped_lines(app.get_footer(), width);
-  return out + "All options: " + name + " --help-all\n";
+  return out + wrapped_lines("All options: " + name + " --help-all", width);
 }
 
 // As much explained as fits a page of full width; a narrow one has the same and is longer.

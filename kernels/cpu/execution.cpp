@@ -18,7 +18,7 @@ namespace fathom::cpu {
 
 CpuExecution::CpuExecution(Prepared prepared, const BindOptions& options)
     : ProgramExecution(prepared.workload, options, prepared.plan), prepared_(std::move(prepared)), pinned_(prepared_.threads) {
-  arena_ = Buffer(std::max<std::int64_t>(1, prepared_.plan.arena), prepared_.threads);
+  arena_ = Buffer(std::max<std::int64_t>(1, prepared_.plan.arena), prepared_.threads, options.stop);
   scratch_ = Buffer(std::max<std::int64_t>(1, prepared_.scratch), prepared_.threads);
   if (prepared_.pack_scratch > 0) pack_scratch_ = Buffer(prepared_.pack_scratch, prepared_.threads);
   if (prepared_.rope_floats > 0) {

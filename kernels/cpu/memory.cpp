@@ -7,12 +7,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
 
+#include "lib/backend.hpp"
 #include "lib/error.hpp"
 
 namespace fathom::cpu {
@@ -53,7 +55,7 @@ std::int64_t available_memory() {
   return available;
 }
 
-Buffer::Buffer(std::int64_t bytes, int threads) {
+Buffer::Buffer(std::int64_t bytes, int threads, const std::function<bool()>& stop) {
   if (bytes < 0) throw_internal(fmt::format("Buffer of {} bytes", bytes));
   if (bytes == 0) return;
   if (bytes > INT64_MAX - 2 * kHugePageBytes) throw_no_memory(bytes, "more than an address space");
@@ -82,15 +84,23 @@ Buffer::Buffer(std::int64_t bytes, int threads) {
   char* const base = static_cast<char*>(data_);
   const std::int64_t pages = mapped_ / kHugePageBytes;
   const int team = static_cast<int>(std::clamp<std::int64_t>(threads, 1, pages));
+  std::atomic<bool> over = false;
 #pragma omp parallel num_threads(team)
   {
     const std::int64_t share = omp_get_thread_num(), shares = omp_get_num_threads();
     const std::int64_t first = pages * share / shares * kHugePageBytes;
     const std::int64_t last = pages * (share + 1) / shares * kHugePageBytes;
     for (std::int64_t offset = first; offset < std::min(last, bytes_); offset += 4096) {
+      if (stop && offset % kHugePageBytes == 0 && (over || stop())) {
+        over = true;
+        break;
+      }
       static_cast<volatile char*>(base)[offset] = 0;
     }
   }
+  if (!over) return;
+  release();
+  throw Stopped();
 }
 
 Buffer::~Buffer() {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace fathom::cpu {
 
@@ -18,7 +19,8 @@ class Buffer {
   // Reserves `bytes` and touches every page from `threads` OpenMP threads, thread i the i-th contiguous share.
   // Throws an environment Error that names the number of bytes when the system cannot give them, also when they exceed
   // the memory that is free now (touching more would end in the kernel's out-of-memory killer, not in an error).
-  explicit Buffer(std::int64_t bytes, int threads = 1);
+  // `stop` is asked before every huge page is touched (gigabytes may take seconds); true: throws Stopped, and nothing stays reserved.
+  explicit Buffer(std::int64_t bytes, int threads = 1, const std::function<bool()>& stop = {});
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

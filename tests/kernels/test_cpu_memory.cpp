@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include "kernels/cpu/cpu_info.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "lib/backend.hpp"
 #include "lib/error.hpp"
 
 #if FATHOM_CPU
@@ -26,6 +27,16 @@ TEST_CASE("a buffer is aligned to huge pages, zero, and writable to its last byt
       CHECK(buffer.as<char>()[bytes - 1] == 1);
     }
   }
+}
+
+TEST_CASE("reserving ends when it is told to, and asks once per huge page") {
+  int asked = 0;
+  CHECK_THROWS_AS(Buffer(8 * kHugePageBytes, 1, [&] { return ++asked == 3; }), Stopped);
+  CHECK(asked == 3);
+  asked = 0;
+  Buffer whole(8 * kHugePageBytes, 1, [&] { return ++asked > 100; });
+  CHECK(asked == 8);
+  CHECK(whole.bytes() == 8 * kHugePageBytes);
 }
 
 TEST_CASE("zero bytes and moved-from buffers own nothing") {
