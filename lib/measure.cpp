@@ -73,7 +73,11 @@ class Runner {
     std::vector<Measurement> results;
     for (Subject& s : subjects_) {
       keep_one_placement(s);
-      finish_measurement(s, references, ceilings_, options_);
+      std::map<std::string, ReferenceMeasurement> here = references;
+      if (s.result.placement == Placement::kApart)
+        for (auto& [name, r] : here)
+          if (const auto apart = options_.nominal.find(name + "_apart"); apart != options_.nominal.end() && apart->second > 0) r.nominal = apart->second;
+      finish_measurement(s, here, ceilings_, options_);
       s.result.seconds_spent = elapsed();
       s.result.interrupted = stop_;
       s.result.stopped_by = stopped_by_;

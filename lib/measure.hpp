@@ -59,6 +59,7 @@ struct MeasureOptions {
   double batch_target = 40e-6;
   std::int64_t batch_bytes = 32 << 10;  // an op may be repeated in place iff idempotent and its operands stay in the innermost cache anyway
   // Reference class -> nominal seconds to normalise by, instead of the p25 of this measurement (Machine::references).
+  // "NAME_apart" beside "NAME": of cores with last caches of their own, where the reference itself takes longer.
   std::map<std::string, double> nominal;
   std::function<void(const MeasureProgress&)> progress;  // may be empty
   std::function<bool()> interrupted;                     // true: stop after the current pass

@@ -156,7 +156,7 @@ class Calibrator {
       each.measurement = std::move(measure({&one, 1}, options, system_clock(), nullptr).front());
       for (const ReferenceMeasurement& r : each.measurement.references) {
         nominal.emplace(r.name, r.p25);
-        seen_[r.name].push_back(r.p25);
+        seen_[reference_name(r.name, each.measurement.placement)].push_back(r.p25);
       }
       for (const auto& [name, noise] : each.measurement.class_noise) noises_[name].push_back(noise);
     }
@@ -164,14 +164,17 @@ class Calibrator {
     progress_.clear();
   }
 
-  // Everything was measured relative to the first run's references; the machine's typical state is the median over all runs.
+  static std::string reference_name(const std::string& name, Placement placement) { return placement == Placement::kApart ? name + "_apart" : name; }
+
+  // Everything was measured relative to the first run's references; the machine's typical state is the median over all runs in which its cores lay alike.
   void normalise() {
     for (const auto& [name, values] : seen_) machine_.references[name] = median(values);
     for (Case& each : cases_)
       for (int i = 0; i < static_cast<int>(each.workload->ops().size()); ++i) {
         OpMeasurement& op = each.measurement.ops[i];
         const auto from = nominal_.find(op.reference);
-        if (from != nominal_.end() && from->second > 0) op.seconds *= machine_.references.at(op.reference) / from->second;
+        const auto to = machine_.references.find(reference_name(op.reference, each.measurement.placement));
+        if (from != nominal_.end() && from->second > 0 && to != machine_.references.end()) op.seconds *= to->second / from->second;
       }
     for (const auto& [name, values] : noises_) machine_.noise[name] = median(values);
   }
@@ -251,7 +254,7 @@ class Calibrator {
     table.add_column(ReportColumn{"noise", "A/A spread", Unit::kPercent, 0});
     for (const auto& [name, values] : seen_) {
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
-      const auto spread = noises_.find(name);
+      const auto spread = noises_.find(name.substr(0, name.find("_apart")));
       table.add_row({Cell::text(name), Cell::number(machine_.references.at(name)), Cell::number(*high / *low), spread == noises_.end() ? Cell() : Cell::number(median(spread->second))});
     }
     return table;
