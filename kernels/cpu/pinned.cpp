@@ -1,7 +1,5 @@
 #include "kernels/cpu/pinned.hpp"
 
-#include <cstdlib>
-
 #include "kernels/cpu/cpu_info.hpp"
 
 #if defined(__linux__) && defined(_OPENMP)
@@ -31,14 +29,16 @@ bool place(int threads, bool each) {
   }
   return refused == 0;
 }
+bool bound_already() { return omp_get_proc_bind() != omp_proc_bind_false; }  // OMP_PROC_BIND
 #else
 bool place(int, bool) { return false; }
+bool bound_already() { return false; }
 #endif
 
 }  // namespace
 
 PinnedThreads::PinnedThreads(int threads) {
-  if (threads < 2 || static_cast<std::size_t>(threads) != cpu_info().cpus.size() || std::getenv("OMP_PROC_BIND") != nullptr) return;
+  if (threads < 2 || static_cast<std::size_t>(threads) != cpu_info().cpus.size() || bound_already()) return;
   if (holders == 0) {
     if (!place(threads, true)) {
       place(threads, false);

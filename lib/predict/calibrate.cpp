@@ -19,14 +19,6 @@ constexpr double kNarrowest = 0.02;    // an interval is never narrower than thi
 constexpr double kBestNoise = 0.02;    // points more certain than this count alike
 constexpr double kWorstNoise = 0.5;    // points less certain than this say nothing
 
-bool backward(const OpSpec& spec) { return kind_name(spec).ends_with("_backward"); }
-
-const Attention* attention_of(const OpSpec& spec) {
-  if (const auto* forward = std::get_if<Attention>(&spec)) return forward;
-  if (const auto* back = std::get_if<AttentionBackward>(&spec)) return &back->forward;
-  return nullptr;
-}
-
 double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   const double at = q * static_cast<double>(values.size() - 1);
@@ -47,8 +39,6 @@ std::pair<double, double> residual_bounds(std::vector<double> ratios) {
   }
   return {low, high};
 }
-
-enum Term : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFetched, kReclaimed, kFirstLevel };
 
 double weight_of(const CalibrationPoint& p) { return kBestNoise / std::max(kBestNoise, p.noise); }
 
@@ -155,15 +145,9 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
 
 // `form` and the bytes that pass each level; where caches lie apart, also those that come from another.
 Form with_levels(Form form, const Machine& machine, const std::vector<const CalibrationPoint*>& members) {
-  if (std::any_of(members.begin(), members.end(), [](const CalibrationPoint* p) { return p->passing.fetched + p->passing.reclaimed > 0; })) form.push_back(kFetched), form.push_back(kReclaimed);
-  for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(kFirstLevel + l);
+  if (std::any_of(members.begin(), members.end(), [](const CalibrationPoint* p) { return p->passing.fetched + p->passing.reclaimed > 0; })) form.push_back(FitTerm::kFetched), form.push_back(FitTerm::kReclaimed);
+  for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(FitTerm::kFirstLevel + l);
   return form;
-}
-
-const ClassFit* fit_named(const Machine& machine, const std::string& name, DType dtype, int threads) {
-  for (const ClassFit& fit : machine.class_fits)
-    if (fit.name == name && fit.dtype == dtype && fit.threads == threads) return &fit;
-  return nullptr;
 }
 
 double rows_each(const CalibrationPoint& p) {
@@ -182,7 +166,7 @@ void fit_product_places(Machine& machine, std::span<const CalibrationPoint> poin
   for (const CalibrationPoint& p : points)
     if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
   for (const auto& [key, members] : groups) {
-    const Form form = with_levels({kFixed, kPerFlop}, machine, members);
+    const Form form = with_levels({FitTerm::kFixed, FitTerm::kPerFlop}, machine, members);
     const size_t before = machine.class_fits.size();
     if (members.size() >= 3 * form.size()) add_fit(machine, key.first, key.second, members, {form}, threads, Aim::kAll);
     if (key.first != "product_few" || machine.class_fits.size() == before) continue;
@@ -265,154 +249,15 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
     if (!std::holds_alternative<Gemm>(p.spec)) classes[{fit_name(p.spec, fit_size(p.spec, p.work, threads)), p.work.dtype}].push_back(&p);
   for (const auto& [key, members] : classes) {
     std::vector<Form> forms;
-    if (attention_of(members.front()->spec))
-      forms = {{kFixed, kPerExp, kPerRow}, with_levels({kFixed, kPerExp, kPerRow}, machine, members)};
+    if (op_class(members.front()->spec) == OpClass::kAttention)
+      forms = {{FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, with_levels({FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, machine, members)};
     else
-      forms = {{kFixed, kScale}, with_levels({kFixed, kPerRow, kPerExp}, machine, members)};
+      forms = {{FitTerm::kFixed, FitTerm::kScale}, with_levels({FitTerm::kFixed, FitTerm::kPerRow, FitTerm::kPerExp}, machine, members)};
     add_fit(machine, key.first, key.second, members, forms, threads, Aim::kMost);
   }
 }
 
 }  // namespace
-
-std::string gemm_variant(const Gemm& op, double rows, double few) {
-  const std::string grouped = std::string(op.experts > 1 ? "_grouped" : "") + (op.role == GemmRole::kForward && rows <= few && few > 0 ? "_few" : "");
-  switch (op.role) {
-    case GemmRole::kForward: return (op.transposed ? "tied" : "forward") + grouped;
-    case GemmRole::kInputGradient: return (op.transposed ? "dx_tied" : "dx") + grouped;
-    case GemmRole::kWeightGradient: return "dw" + grouped;
-  }
-  return "?";
-}
-
-double product_groups(const Gemm& op, const Executed& executed) {
-  return op.experts > 1 ? static_cast<double>(std::max<std::int64_t>(1, executed.experts)) : 1.0;
-}
-
-ProductShape product_shape(const Gemm& op, double rows) {
-  if (op.role == GemmRole::kInputGradient) return {rows, op.in, op.out};
-  return {rows, op.out, op.in};
-}
-
-double curve_time(const GemmCurve& curve, double rows, double* octaves) {
-  if (octaves) *octaves = 0;
-  const double first = static_cast<double>(curve.rows.front()), last = static_cast<double>(curve.rows.back());
-  if (rows <= first) {
-    if (octaves && rows > 0) *octaves = std::log2(first / rows);
-    return curve.seconds.front();
-  }
-  if (rows >= last) {
-    if (octaves) *octaves = std::log2(rows / last);
-    const size_t end = curve.rows.size() - 1;
-    if (!curve.variant.ends_with("_few") || end == 0) return curve.seconds.back() * rows / last;
-    const double slope = std::log(curve.seconds[end] / curve.seconds[end - 1]) / std::log(last / static_cast<double>(curve.rows[end - 1]));
-    return curve.seconds.back() * std::pow(rows / last, std::clamp(slope, 0.0, 1.0));
-  }
-  const auto above = static_cast<size_t>(std::upper_bound(curve.rows.begin(), curve.rows.end(), rows, [](double r, std::int64_t x) { return r < static_cast<double>(x); }) -
-                                         curve.rows.begin());
-  const double x0 = std::log(static_cast<double>(curve.rows[above - 1])), x1 = std::log(static_cast<double>(curve.rows[above]));
-  const double share = (std::log(rows) - x0) / (x1 - x0);
-  return std::exp(std::log(curve.seconds[above - 1]) * (1 - share) + std::log(curve.seconds[above]) * share);
-}
-
-FitSize fit_size(const OpSpec& spec, const OpWork& work, int threads) {
-  constexpr double kBytesOfTwo = 128 << 10, kInnermostBytes = 32 << 10;
-  switch (op_class(spec)) {
-    case OpClass::kGemm:
-    case OpClass::kAttention:
-    case OpClass::kSelect: return FitSize::kAny;
-    default: break;
-  }
-  const double bytes = work.read + work.written;
-  return bytes <= kInnermostBytes ? FitSize::kInnermost : threads > 1 && bytes < kBytesOfTwo ? FitSize::kOneThread : FitSize::kAny;
-}
-
-std::string fit_name(const OpSpec& spec, FitSize size) {
-  // Kinds, not classes: a residual and a scatter are both streams, but run different kernels.
-  if (const Attention* attention = attention_of(spec)) {
-    std::string name = fmt::format("attention_{}{}", attention->cached ? "cached_" : "", attention->qk_dim);
-    return backward(spec) ? name + "_backward" : name;
-  }
-  return std::string(kind_name(spec)) + (size == FitSize::kOneThread ? "_one" : size == FitSize::kInnermost ? "_tiny" : "");
-}
-
-std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work) {
-  if (attention_of(spec)) return {{"rows", work.rows}, {"scores", work.exponentials}};
-  return {{"bytes", work.read + work.written}};
-}
-
-std::string fit_term(int term, const OpSpec& spec, const Machine& machine) {
-  switch (term) {
-    case kFixed: return "fixed";
-    case kScale: return "scale";
-    case kPerRow: return "per_row";
-    case kPerExp: return attention_of(spec) ? "per_score" : "per_exp";
-    case kPerFlop: return "per_flop";
-    case kFetched: return "fetched";
-    case kReclaimed: return "reclaimed";
-    default: {
-      const auto level = static_cast<size_t>(term - kFirstLevel);
-      return level < machine.levels.size() ? machine.levels[level].name : "";
-    }
-  }
-}
-
-FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const Passing& passing, int threads) {
-  const double t = std::max(1, threads);
-  FitValues v{};
-  v[kFixed] = 1;
-  v[kScale] = roofline;
-  const Attention* attention = attention_of(spec);
-  v[kPerRow] = work.rows * (attention ? static_cast<double>(attention->heads) : 1.0) / t;
-  v[kPerExp] = work.exponentials / t;
-  v[kPerFlop] = work.flops;
-  v[kFetched] = passing.fetched;
-  v[kReclaimed] = passing.reclaimed;
-  for (size_t l = 0; l < kMaxLevels; ++l) v[kFirstLevel + l] = passing.levels[l];
-  return v;
-}
-
-FitValues fit_coefficients(const ClassFit& fit, const OpSpec& spec, const Machine& machine) {
-  FitValues c{};
-  for (int term = 0; term < kFitTerms; ++term) {
-    const auto found = fit.coefficients.find(fit_term(term, spec, machine));
-    if (found != fit.coefficients.end()) c[static_cast<size_t>(term)] = found->second;
-  }
-  return c;
-}
-
-double fit_time(const FitValues& coefficients, const FitValues& values) {
-  double sum = 0;
-  for (size_t i = 0; i < kFitTerms; ++i) sum += coefficients[i] * values[i];
-  return sum;
-}
-
-std::string product_fit_name(const Gemm& op, double rows, double few) {
-  if (op.role == GemmRole::kWeightGradient) return "product_dw";
-  if (op.role == GemmRole::kInputGradient) return "product_dx";
-  return rows <= few ? "product_few" : "product_forward";
-}
-
-double streamed_rows(const Machine& machine, DType dtype, int threads) {
-  const ClassFit* fit = fit_named(machine, "product_few", dtype, threads);
-  const auto rows = fit ? fit->high.find("rows") : std::map<std::string, double>::const_iterator{};
-  return fit && rows != fit->high.end() ? rows->second : 0;
-}
-
-Passing passing_of(const OpWork& work, const Residency& residency) {
-  const Traffic traffic = traffic_of(work, residency);
-  Passing passing;
-  for (size_t l = 0; l < kMaxLevels; ++l) passing.levels[l] = traffic.read[l] + traffic.written[l];
-  passing.fetched = residency.fetched_reads * work.read + residency.fetched_writes * work.written;
-  passing.reclaimed = residency.reclaimed * work.written;
-  return passing;
-}
-
-Passing all_from_memory(const OpWork& work, int levels) {
-  Passing passing;
-  for (size_t l = 0; l < static_cast<size_t>(std::clamp(levels, 0, kMaxLevels)); ++l) passing.levels[l] = work.read + work.written;
-  return passing;
-}
 
 std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::span<const CalibrationRun> runs, int threads) {
   std::vector<CalibrationPoint> points;

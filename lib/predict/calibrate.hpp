@@ -87,6 +87,11 @@ std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const O
 // The regressors of every fit, in one order; those that a fit does not use have no coefficient. The last ones are the levels of memory, by their names.
 inline constexpr int kFitTerms = 7 + kMaxLevels;
 using FitValues = std::array<double, kFitTerms>;
+struct FitTerm {
+  enum : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFetched, kReclaimed, kFirstLevel };
+};
+// The machine's fit of that name; null where it has none.
+const ClassFit* fit_named(const Machine& machine, const std::string& name, DType dtype, int threads);
 // "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", "fetched" and "reclaimed" (Passing), then "L1", "L2",
 // ... as the machine names them.
 std::string fit_term(int term, const OpSpec& spec, const Machine& machine);

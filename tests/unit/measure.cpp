@@ -361,3 +361,62 @@ TEST_CASE("a pair's ratios") {
   CHECK(pair.measured.realised == Approx(0.75));  // 37.5 % of the time for 50 % of the FLOPs
   CHECK(pair.predicted.time_ratio == Approx(1.001 / 2.001));
 }
+
+namespace {
+
+// Cores that are moved: of every four rounds the third runs on cores with last caches of their own, where ops take three times as long.
+class MovedExecution : public ScriptedExecution {
+ public:
+  MovedExecution(const Workload& w, World& world, std::vector<int>& log, int apart_of_four) : ScriptedExecution(w, world, 1e-4, log, 0), apart_of_four_(apart_of_four), world_here_(world) {}
+  Placement placement() override {
+    apart_ = asked_++ % 4 < apart_of_four_;
+    return apart_ ? Placement::kApart : Placement::kTogether;
+  }
+  void run_instance(int i) override {
+    ScriptedExecution::run_instance(i);
+    if (apart_) world_here_.spend(2e-4);
+  }
+
+ private:
+  int apart_of_four_;
+  World& world_here_;
+  int asked_ = 0;
+  bool apart_ = false;
+};
+
+Measurement measured_on_moving_cores(const Workload& w, int apart_of_four, const std::map<std::string, double>& nominal = {}) {
+  World world;
+  WorldClock clock(world);
+  std::vector<int> log;
+  MovedExecution execution(w, world, log, apart_of_four);
+  MeasureOptions options;
+  options.raw_share = 0;
+  options.min_rounds = options.max_rounds = 8;
+  options.nominal = nominal;
+  Execution* one = &execution;
+  return measure({&one, 1}, options, clock).front();
+}
+
+}  // namespace
+
+TEST_CASE("figures are of the rounds in which the cores lay as in most") {
+  const Workload w = product_workload(64, 64, 64, 1);
+  // One round of four apart (3e-4 s an op), three together (1e-4 s): six of eight rounds stand, and none of the others is in a mean or a sum.
+  const Measurement together = measured_on_moving_cores(w, 1);
+  CHECK(together.placement == Placement::kTogether);
+  CHECK(together.placement_share == Approx(0.75));
+  CHECK(together.step.rounds == 6);
+  CHECK(together.ops[0].raw.mean() == Approx(1e-4));
+  CHECK(together.ops[0].seconds == Approx(1e-4));
+  CHECK(together.ops[0].rows_executed == Approx(4));
+  CHECK(together.ops[0].round_total.size() == 6);
+  // Three of four apart. References take 1e-4 s on both; the nominal time of this placement is twice that, so ops count twice.
+  const Measurement apart = measured_on_moving_cores(w, 3, {{"product", 1e-4}, {"product_apart", 2e-4}});
+  CHECK(apart.placement == Placement::kApart);
+  CHECK(apart.placement_share == Approx(0.75));
+  CHECK(apart.ops[0].raw.mean() == Approx(3e-4));
+  CHECK(apart.ops[0].seconds == Approx(6e-4));
+  // Nobody moved: everything stands.
+  CHECK(measured_on_moving_cores(w, 0).placement_share == 1);
+  CHECK(measured_on_moving_cores(w, 0).step.rounds == 8);
+}
