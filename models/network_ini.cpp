@@ -354,6 +354,7 @@ std::string to_ini(const Network& network) {
     if (!value.empty() && value != row.write(standard)) line(row.key, value);
   }
   line("layers", std::to_string(network.layer_count()));
+  if (std::none_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.mlp.has_value(); })) line("mlp", "0");
   if (!simple) {
     std::vector<std::string> words;
     for (int kind : network.layers) words.push_back(names[static_cast<std::size_t>(kind)]);
