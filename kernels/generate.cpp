@@ -101,8 +101,10 @@ Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const G
     throw_input(fmt::format("{} tokens after {} need a decode step planned for a context of {}, this one has {}", options.tokens, past,
                             past + options.tokens - 1, step.past + 1));
   for (const int select : first.selects) {
-    const RoutingRule rule = std::get<Select>(*prefill.bound(select).spec).rule;
-    if (rule != RoutingRule::kThreshold && rule != RoutingRule::kPredictor)
+    const Select& spec = std::get<Select>(*prefill.bound(select).spec);
+    if (spec.rule == RoutingRule::kThreshold || spec.rule == RoutingRule::kPredictor) continue;
+    // A block that all tokens take, or none, is selected by rank too: it looks at no score.
+    if (spec.selected.count != 0 && spec.selected.count != spec.sequences * spec.length)
       throw_input("a prefill that routes by top-k looks at later tokens, so no decode step can continue it", {"", 0, "routing"},
                   "use threshold routing");
   }

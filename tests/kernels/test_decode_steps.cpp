@@ -144,6 +144,53 @@ TEST_CASE("T3, T20: a selected row gains g(r) f of the main router, a bypassed r
   CHECK(bypassed > 0);
 }
 
+TEST_CASE("T20: routing by predictor decides with the predictor and gates with the main router, in prefill and decode") {
+  for (const std::int64_t hidden : {0, 6}) {
+    Network network = small_mod();
+    for (BlockConfig& kind : network.kinds)
+      if (kind.route) kind.route->predictor = Predictor{hidden};
+    for (Scenario s : {prefill_scenario(2, 12), decode_scenario(9, 20)}) {
+      CAPTURE(hidden, phase_name(s.phase));
+      s.routing = RoutingRule::kPredictor;
+      const Bound bound = bind_on(kCpu, network, s);
+      ProgramExecution& run = bound.run();
+      run.set_thresholds(std::vector<float>(instances_of<Select>(run).size(), 0.0f));
+      run.begin_pass();
+      std::vector<float> router, predictor;
+      std::int64_t selected = 0, candidates = 0, scatters = 0;
+      for (int i = 0; i < run.instance_count(); ++i) {
+        const BoundOp& op = run.bound(i);
+        const bool scatter = std::holds_alternative<ScatterAddRows>(*op.spec);
+        const std::vector<float> x = scatter ? run.read(op.in[0].at) : std::vector<float>{};
+        run.run_instance(i);
+        if (std::holds_alternative<RouterScore>(*op.spec))
+          (bound.workload.ops()[static_cast<size_t>(op.op)].part == Part::kPredictor ? predictor : router) = run.read(op.out[0].at);
+        if (!scatter) continue;
+        const auto f = run.read(op.in[1].at), indices = run.read(op.in[2].at), y = run.read(op.out[0].at);
+        REQUIRE(router.size() == predictor.size());
+        CHECK(router != predictor);
+        ++scatters;
+        const size_t width = static_cast<size_t>(network.width);
+        size_t next = 0;
+        for (size_t row = 0; row < router.size(); ++row) {
+          const bool taken = static_cast<std::int64_t>(next) < run.executed(i).rows && indices[next] == static_cast<float>(row);
+          CHECK(taken == (predictor[row] > 0));
+          for (size_t c = 0; c < width; ++c)
+            if (taken)
+              CHECK(y[row * width + c] == Approx(x[row * width + c] + router[row] * f[next * width + c]).margin(1e-5));
+            else
+              CHECK(y[row * width + c] == x[row * width + c]);
+          next += taken;
+        }
+        CHECK(static_cast<std::int64_t>(next) == run.executed(i).rows);
+        selected += run.executed(i).rows, candidates += static_cast<std::int64_t>(router.size());
+      }
+      CHECK(scatters == 2);
+      CHECK((selected > 0 && selected < candidates));
+    }
+  }
+}
+
 TEST_CASE("T5: a block that nobody takes is the identity, runs no FLOPs but the router's, and its weights are not read") {
   const Network network = small_mod();
   Bound bound = bind_on(kCpu, network, decode_scenario(3, 12));

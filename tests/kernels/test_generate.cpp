@@ -88,6 +88,39 @@ TEST_CASE("a sampler draws by number, the progress callback ends a run early, an
   CHECK_THROWS_AS(hand_over(prefill.run(), other_batch.run(), 8), Error);
 }
 
+TEST_CASE("blocks that all tokens take, or none, generate what their whole prefill predicts") {
+  // 0 and 1 need no threshold, so their prefill looks at no score and decode may continue it.
+  const Network network = small_mod();
+  for (const std::int64_t share : {0, 1}) {
+    CAPTURE(share);
+    Scenario whole = prefill_scenario(2, 6), step = decode_scenario(2, 9);
+    whole.participation = step.participation = Fraction{share, 1};
+    const Bound prefill = bind_on(kCpu, network, whole), decode = bind_on(kCpu, network, step);
+    GenerateOptions options;
+    options.tokens = 3;
+    const auto prompt = test_tokens(2, 6, network.vocab);
+    prefill.run().write(tokens_of(prefill.run()), columns(prompt, 0, 6));
+    const Generation made = generate(prefill.run(), decode.run(), options);
+    // All sequences with their first two new tokens, once more from the front: the last row predicts the third.
+    Scenario again = prefill_scenario(2, 8);
+    again.participation = whole.participation;
+    const Bound check = bind_on(kCpu, network, again);
+    std::vector<std::vector<float>> all = prompt;
+    for (size_t b = 0; b < 2; ++b)
+      for (size_t t = 0; t < 2; ++t) all[b].push_back(static_cast<float>(made.tokens[b][t]));
+    check.run().write(tokens_of(check.run()), columns(all, 0, 8));
+    check.run().run();
+    const std::vector<float> logits = logits_of(check.run());
+    const size_t vocab = static_cast<size_t>(network.vocab);
+    for (size_t b = 0; b < 2; ++b)
+      for (size_t t = 0; t < 3; ++t) {
+        const std::span<const float> row(logits.data() + (b * 8 + 5 + t) * vocab, vocab);
+        CHECK(greedy_token(row) == made.tokens[b][t]);
+      }
+    for (const int select : instances_of<Select>(decode.run())) CHECK(decode.run().executed(select).rows == 2 * share);
+  }
+}
+
 TEST_CASE("greedy choice: the first of equals, -1 for no number") {
   CHECK(greedy_token(std::vector<float>{1, 3, 3, 2}) == 1);
   CHECK(greedy_token(std::vector<float>{1, std::nanf(""), 3}) == -1);

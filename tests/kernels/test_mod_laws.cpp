@@ -1,4 +1,4 @@
-// Laws of a routed block that whole lists must keep, on the reference and on the CPU: T2, T4, T6, T11, T12, T14, T18, T23, T25-T27.
+// Laws of a routed block that whole lists must keep, on the reference and on the CPU: T2, T4, T6, T11, T12, T14, T17, T18, T23, T25-T27.
 // Where a mutant is easy to state it stands beside its law, and must break it.
 #include <catch2/catch.hpp>
 
@@ -243,6 +243,49 @@ TEST_CASE("T14: single-token decode takes and skips a block over many tokens", "
       for (size_t k = 0; k < taken.size(); ++k) taken[k] += run.executed(instances_of<Select>(run)[k]).rows;
     }
     for (const std::int64_t count : taken) CHECK((count > 4 && count < 60));  // max(1, rho) would give 96, floor(rho) 0
+  }
+}
+
+TEST_CASE("T17: a target of -1 is left out of the loss, its mean and the gradients", "[laws]") {
+  for (const Backend* backend : backends()) {
+    CAPTURE(backend->name());
+    const Network network = tiny_mod(Fraction{1, 4});
+    Scenario s = scenario(Phase::kTrain, 2, 12);
+    s.optimizer = false;
+    const Bound bound = bind_on(*backend, network, s);
+    ProgramExecution& run = bound.run();
+    run.begin_pass();
+    int losses = 0;
+    for (int i = 0; i < run.instance_count(); ++i) {
+      const BoundOp& op = run.bound(i);
+      if (!std::holds_alternative<CrossEntropy>(*op.spec)) {
+        run.run_instance(i);
+        continue;
+      }
+      ++losses;
+      std::vector<float> targets = run.read(op.in[1].at);
+      for (size_t r = 0; r < targets.size(); ++r)
+        if (r % 12 >= 7) targets[r] = -1;  // the last five of each twelve are padding
+      run.write(op.in[1].at, targets);
+      // Read first: the gradient may take the place of the logits.
+      const std::vector<float> logits = run.read(op.in[0].at);
+      run.run_instance(i);
+      const std::vector<float> d = run.read(op.out[1].at);
+      const size_t stride = logits.size() / targets.size(), vocab = static_cast<size_t>(network.vocab);
+      double loss = 0;
+      for (size_t r = 0; r < targets.size(); ++r) {
+        double sum = 0;
+        for (size_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<double>(logits[r * stride + v]));
+        for (size_t v = 0; v < vocab; ++v) {
+          const double p = std::exp(static_cast<double>(logits[r * stride + v])) / sum;
+          const double want = targets[r] < 0 ? 0 : (p - (static_cast<float>(v) == targets[r])) / 14;
+          CHECK(static_cast<double>(d[r * stride + v]) == Approx(want).epsilon(1e-4).margin(1e-7));
+        }
+        if (targets[r] >= 0) loss += std::log(sum) - static_cast<double>(logits[r * stride + static_cast<size_t>(targets[r])]);
+      }
+      CHECK(static_cast<double>(run.read(op.out[0].at)[0]) == Approx(loss / 14).epsilon(1e-4));  // 2 x 7 valid tokens, not 24
+    }
+    CHECK(losses == 1);
   }
 }
 
