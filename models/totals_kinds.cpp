@@ -9,12 +9,12 @@
 namespace fathom {
 namespace {
 
-constexpr int kPatience = 6;                  // networks of a family before its kinds are counted one by one
+constexpr int kKindPatience = 6;                  // networks of a family before its kinds are counted one by one
 constexpr std::size_t kMostParts = 64;
 constexpr std::int64_t kSampleSlots = 3;
 constexpr std::int64_t kMostLayerSteps = 4096;  // layers times micro-steps: beyond, the builder says what is too much
 
-Fraction complement(const Fraction& p) { return make_fraction(p.den - p.num, p.den); }
+Fraction rest_of(const Fraction& p) { return make_fraction(p.den - p.num, p.den); }
 
 // Everything but how many tokens the route takes.
 bool same_but_share(const BlockConfig& a, const BlockConfig& b) {
@@ -29,7 +29,7 @@ bool same_but_share(const BlockConfig& a, const BlockConfig& b) {
 // The op's expectation with another share of the rows; `past` cached tokens.
 BlockExpectation::Random moved(const BlockExpectation::Random& op, const Fraction& share, std::int64_t past) {
   BlockExpectation::Random here = op;
-  here.units.probability = (op.rest ? complement(share) : share).value();
+  here.units.probability = (op.rest ? rest_of(share) : share).value();
   if (!op.attention) return here;
   if (op.share != 1) {  // the cache holds that share of the past
     here.share = here.chosen.share = share.value();
@@ -221,7 +221,7 @@ const ListTotals* KindMemo::totals(std::uint64_t family, const Network& network,
     parts_.clear();
     ends_.reset();
   }
-  if (refused_ || !applies(network) || ++requests_ <= kPatience) return nullptr;
+  if (refused_ || !applies(network) || ++requests_ <= kKindPatience) return nullptr;
   counts_.assign(network.kinds.size(), 0);
   order_.clear();
   for (const int kind : network.layers)

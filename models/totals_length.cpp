@@ -8,12 +8,12 @@
 namespace fathom {
 namespace {
 
-constexpr int kPatience = 4;                       // requests before lengths are counted for the line
+constexpr int kLengthPatience = 4;                       // requests before lengths are counted for the line
 constexpr std::int64_t kFar = 1000;                // how far away the last of them is
-constexpr double kExact = 9007199254740992.0;      // 2^53: whole numbers up to here are exact doubles
+constexpr double kExactDouble = 9007199254740992.0;      // 2^53: whole numbers up to here are exact doubles
 
 // Whether every sum is one polynomial in the length: thresholds over shares, no windows, no experts.
-bool applies(const Network& network, const Scenario& s) {
+bool length_applies(const Network& network, const Scenario& s) {
   if (s.phase != Phase::kPrefill || needs_list(s.fusions)) return false;
   if (s.rule() != RoutingRule::kThreshold && s.rule() != RoutingRule::kPredictor) return false;
   return std::all_of(network.kinds.begin(), network.kinds.end(), [&](const BlockConfig& kind) {
@@ -27,7 +27,7 @@ std::array<double, 5> row_of(const ExpectedCost& cost) { return {cost.flops, cos
 bool whole(const ExpectedCost& cost, std::array<u128, 5>& row) {
   const std::array<double, 5> values = row_of(cost);
   for (std::size_t k = 0; k < values.size(); ++k) {
-    if (values[k] < 0 || values[k] >= kExact) return false;
+    if (values[k] < 0 || values[k] >= kExactDouble) return false;
     row[k] = static_cast<u128>(values[k]);
   }
   return cost.rows == 0;
@@ -44,11 +44,11 @@ const ListTotals* LengthLine::at(const Network& network, const Scenario& scenari
     batch_ = scenario.batch;
     requests_ = 0;
     known_ = false;
-    bent_ = !applies(network, scenario);
+    bent_ = !length_applies(network, scenario);
   }
   if (bent_ || scenario.length < 2 || !moderate(scenario)) return nullptr;
   if (!known_) {
-    if (++requests_ <= kPatience) return nullptr;
+    if (++requests_ <= kLengthPatience) return nullptr;
     known_ = count(network, scenario, expectations);
     bent_ = !known_;
   }
@@ -127,7 +127,7 @@ bool LengthLine::move_to(std::int64_t length, bool expectations) {
     for (std::size_t n = 0; n < blocks_[i].random.size(); ++n) {
       const BlockExpectation::Random here = moved(i, n);
       for (const double each : row_of(here.units.none))
-        if (each >= kExact) return false;
+        if (each >= kExactDouble) return false;
       expected += expected_at(here.units, here.rows, here.sequences, here.pairs, here.keys);
     }
     const std::array<u128, 5> fixed = fixed_[i].value(length - first_);

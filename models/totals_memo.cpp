@@ -10,7 +10,7 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kLongestPeriod = 64;
-constexpr int kPatience = 4;  // requests of a class before it is counted at six points
+constexpr int kMemoPatience = 4;  // requests of a class before it is counted at six points
 
 bool local(const BlockConfig& kind) { return kind.attention && (kind.attention->window > 0 || kind.attention->chunk > 0); }
 
@@ -196,7 +196,7 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
   if (one_capacity_ && scenario.length >= kFirstLength && moderate(scenario)) {
     const std::int64_t slots = slots_of(*common_route(network, scenario), scenario.length);
     const bool spare = slots < scenario.length || std::none_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.route && kind.route->adapter > 0; });
-    if (slots > 0 && spare && (surfaces_ || ++requests_ > kPatience)) {
+    if (slots > 0 && spare && (surfaces_ || ++requests_ > kMemoPatience)) {
       if (!surfaces_) count_surfaces(network, scenario);
       slope_ = totals_of(surfaces_->second.value(scenario.length, slots));
       first_ = plus(totals_of(surfaces_->first.value(scenario.length, slots)), *slope_, static_cast<u128>(scenario.batch - 1));
@@ -206,7 +206,7 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
     }
   }
   LengthClass* lengths = class_of(network, scenario);
-  if (lengths && lengths->first == 0 && ++lengths->requests > kPatience) {
+  if (lengths && lengths->first == 0 && ++lengths->requests > kMemoPatience) {
     ListTotals one[3], two[3];
     bool same = stretch_of(network, scenario.past + scenario.length + 2 * period_) == lengths->stretch;
     Scenario at = scenario;
@@ -225,7 +225,7 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
       lengths->per_sequence = fit(two);
       lengths->first = scenario.length;
     } else {
-      lengths->requests = -8 * kPatience;
+      lengths->requests = -8 * kMemoPatience;
     }
   }
   if (lengths && lengths->first > 0 && scenario.length >= lengths->first) {
