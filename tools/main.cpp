@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   } catch (const fathom::Stopped&) {  // an interrupt before anything was measured
     return 130;
   } catch (const std::bad_alloc&) {
-    fathom::tell("fathom: out of memory\n");
+    fathom::tell("fathom: out of memory\n  hint: use a smaller model, batch or length (fathom count shows the planned peak), or raise the limit on memory\n");
     return 4;
   } catch (const std::exception& error) {
     fathom::tell(fmt::format("fathom: internal error: {}\n  hint: please report this with the command line\n", error.what()));

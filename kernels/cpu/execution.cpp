@@ -242,13 +242,19 @@ BackendMemory CpuBackend::memory(const Workload& workload, const BindOptions& op
 }
 
 std::unique_ptr<Execution> CpuBackend::bind(const Workload& workload, const BindOptions& options) const {
+  // Under such a limit some is kept for threads and for oneDNN, which does not survive a failed allocation of its own.
+  const bool limited = address_space_left() >= 0;
+  constexpr std::int64_t kLibrary = std::int64_t{64} << 20, kMega = 1000000;
+  const auto fits = [&](std::int64_t need) {
+    if (limited) need += kLibrary;
+    const std::int64_t have = available_memory();
+    if (have < 0 || need <= have) return;
+    throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {} MB of memory, {} MB are available", (need + kMega - 1) / kMega, have / kMega), {},
+                "use a smaller model, batch or length (fathom count shows the planned peak)");
+  };
+  if (limited) fits(plan_memory(workload).arena);  // before kernels are made: that takes memory too
   Prepared prepared = prepare(std::make_shared<Workload>(workload), options);
-  const std::int64_t need = prepared.plan.arena + prepared.extra();
-  const std::int64_t have = available_memory();
-  if (have >= 0 && need > have)
-    throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {:.2f} GB of memory, {:.2f} GB are available", static_cast<double>(need) * 1e-9,
-                                                     static_cast<double>(have) * 1e-9),
-                {}, "use a smaller model, batch or length (fathom count shows the planned peak)");
+  fits(prepared.plan.arena + prepared.extra());
   return std::make_unique<CpuExecution>(std::move(prepared), options);
 }
 

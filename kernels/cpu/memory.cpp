@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <omp.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -34,6 +36,13 @@ std::int64_t read_number(const char* path) {
 
 }  // namespace
 
+std::int64_t address_space_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX) return -1;
+  const std::int64_t pages = read_number("/proc/self/statm");
+  return pages < 0 ? -1 : std::max<std::int64_t>(0, static_cast<std::int64_t>(limit.rlim_cur) - pages * sysconf(_SC_PAGESIZE));
+}
+
 std::int64_t available_memory() {
   std::int64_t available = -1;
   std::ifstream meminfo("/proc/meminfo");
@@ -52,6 +61,7 @@ std::int64_t available_memory() {
     const std::int64_t left = std::max<std::int64_t>(0, limit - used);
     available = available < 0 ? left : std::min(available, left);
   }
+  if (const std::int64_t left = address_space_left(); left >= 0) available = available < 0 ? left : std::min(available, left);
   return available;
 }
 

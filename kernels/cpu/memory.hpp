@@ -49,8 +49,11 @@ class Buffer {
   std::int64_t mapped_ = 0;  // bytes of the mapping, a multiple of the huge page
 };
 
-// Memory the process could still take, in bytes: the smaller of what the kernel calls available and what its control
-// group leaves. -1 where neither is known.
+// What a limit on the address space (ulimit -v) leaves, in bytes; -1 without one.
+std::int64_t address_space_left();
+
+// Memory the process could still take, in bytes: the smallest of what the kernel calls available, what its control
+// group leaves, and address_space_left(). -1 where neither is known.
 std::int64_t available_memory();
 
 }  // namespace fathom::cpu

@@ -1,8 +1,9 @@
 """Contradictory, huge, negative and damaged input: one clear error and exit 3 (2 where it cannot be parsed); never a crash, a hang or a number."""
 
 import json
+import resource
 
-from _cli import ARGUMENTS, CliTest, main
+from _cli import ARGUMENTS, CliTest, main, sanitized
 
 
 class BadInput(CliTest):
@@ -55,6 +56,19 @@ class BadInput(CliTest):
         self.quick(3, "4000 threads cannot be run", "check", "rms_norm", "--threads", "4000")
         for threads in ("0", "-1", "99999"):
             self.refuses(2, "not in range 1 to 4096", "run", "mod-tiny", "--threads", threads)
+
+    def test_a_limit_on_the_address_space(self):
+        """Refused with the number before anything is allocated, not by a library that meets the limit on its own."""
+        if sanitized():
+            self.skipTest("a sanitizer maps more than any such limit")
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (700 << 20, before[1]))
+        try:
+            # Weights, gradients and two moments of 124 million: 16 bytes each are 1,991 MB.
+            error = self.refuses(4, "this run needs ", "run", "gpt2-124m", "--phase", "train", "--seq", "8", "--time", "0.1", "--threads", "1").stderr
+            self.assertGreater(int(error.split("this run needs ")[1].split()[0]), 1991)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
 
     def test_times(self):
         for seconds in ("0", "-1", "nan", "inf", "1e9", "ten"):
