@@ -123,7 +123,7 @@ void add_pair_paragraphs(Document& document, const Record& record) {
     const auto same_model = std::count_if(results.begin(), results.end(), [&](const Result* each) { return each->model == said.of.front()->model; });
     const bool whole = static_cast<std::ptrdiff_t>(said.of.size()) == same_model;  // it holds for the model as it was asked for
     const std::string name = name_of(said.of, whole ? std::vector<std::string>() : keys);
-    document.paragraph(fmt::format("{}{} {}", name, name.find(", ") == std::string::npos ? "" : ":", said.sentence));
+    document.paragraph(fmt::format("{}{} {}", name, name == name_of(said.of, {}) ? "" : ":", said.sentence));
   }
 }
 
