@@ -57,7 +57,7 @@ const Backend& backend(std::string_view name) {
     }
     names.emplace_back(each->name());
   }
-  throw_input(fmt::format("unknown backend '{}'", name), {"", 0, "backend"}, name_hint(name, names));
+  throw_input(fmt::format("unknown backend '{}'", name), {"", 0, "backend"}, name == "gpu" ? "did you mean 'cuda'?" : name_hint(name, names));
 }
 
 }  // namespace fathom

@@ -222,7 +222,7 @@ const std::vector<Column> kColumns{
      "measured_s / measured_s(dense)", "totals"},
     {"ratio_noise", "noise of ratio", kPercent, 2, "How far the measured ratio of two steps may be off.", "both A/A noises in quadrature", "totals"},
     {"realised", "realised", kPercent, 1,
-     "Realised fraction: time saved over FLOPs saved against the dense twin. A status when no FLOPs are saved.",
+     "Realised fraction: time saved over FLOPs saved against the dense twin. A status when no FLOPs are saved, or when noise may put it off by half.",
      "(1 - measured_ratio) / (1 - flops_ratio)", "totals"},
 
     {"relative_to", "against", kText, 1, "The first model asked for in the same scenario, which a model that is not its twin is set against.", "", "totals"},

@@ -49,8 +49,10 @@ ResultDifference difference_of(const Result& before, const Result& after) {
   result.before = &before;
   result.after = &after;
   TimeChange change;
-  for (const char* figure : {"measured_s", "ttft_s", "tpot_s", "predicted_s", "predicted_ttft_s", "predicted_tpot_s"})
+  for (const char* figure : {"measured_s", "ttft_s", "tpot_s", "predicted_s", "predicted_ttft_s", "predicted_tpot_s"}) {
     if (time_change(before.totals, after.totals, figure, change)) result.times.push_back(change);
+    if (before.totals.number(figure) > 0 && !(after.totals.number(figure) > 0)) result.lost.emplace_back(figure);
+  }
   for (const Figures& op : after.ops) {
     const Cell* path = op.find("path");
     if (!path || !path->words()) continue;
@@ -175,6 +177,8 @@ Document view_difference(const RecordDifference& difference, const std::string& 
   if (ops) add_ops(document, difference);
   for (const ResultDifference& pair : difference.pairs)
     for (const std::string& count : pair.counts) document.warning(fmt::format("{}: {}", configuration_text(*pair.after), count));
+  for (const ResultDifference& pair : difference.pairs)
+    for (const std::string& time : pair.lost) document.skipped(fmt::format("{}: {} is only in {}", configuration_text(*pair.after), time, before_name));
   for (const Result* result : difference.only_before) document.skipped(fmt::format("{} is only in {}", configuration_text(*result), before_name));
   for (const Result* result : difference.only_after) document.skipped(fmt::format("{} is only in {}", configuration_text(*result), after_name));
   for (const RecordNote& note : difference.notes) document.add(Note{note.severity, note.text});

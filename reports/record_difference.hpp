@@ -34,6 +34,7 @@ struct ResultDifference {
   const Result* before = nullptr;
   const Result* after = nullptr;
   std::vector<TimeChange> times;
+  std::vector<std::string> lost;        // "measured_s": times that only the first has
   std::vector<OpChange> ops;            // ops that both have measured
   std::vector<std::string> counts;      // "flops_matmul 100 -> 90": exact figures that differ
 };

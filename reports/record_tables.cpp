@@ -98,11 +98,16 @@ void add_summary(Document& document, const std::vector<Figures>& rows, bool time
   if (page) document.add(make_table("memory", "Parameters and memory", rows, lead, kMemoryKeys));
 }
 
+constexpr double kMostUnsure = 0.5;
+
 // FLOPs, predicted time and measured time against the dense twin, and the realised fraction: the question behind a routed model.
 void add_pair_table(Document& document, const Record& record) {
   std::vector<Figures> rows;
   for (const Result& result : record.results)
-    if (result.totals.has("flops_ratio")) rows.push_back(identified(result, result.totals));
+    if (result.totals.has("flops_ratio")) {
+      rows.push_back(identified(result, result.totals));
+      if (result.totals.has("realised")) rows.back().set("realised", realised_cell(result.totals));
+    }
   if (!rows.empty()) document.add(make_table("pairs", "Against the dense twin", rows, varying(rows), {"flops_ratio", "predicted_ratio", "measured_ratio", "ratio_noise", "realised"}));
 }
 
@@ -267,6 +272,17 @@ std::vector<std::string> varying(const std::vector<Figures>& rows) {
     }
   }
   return keys;
+}
+
+double realised_noise(const Figures& totals) {
+  const double flops = totals.number("flops_ratio"), noise = totals.number("ratio_noise"), measured = totals.number("measured_ratio");
+  return noise >= 0.001 && flops < 1 && measured > 0 ? measured * noise / (1 - flops) : 0;
+}
+
+Cell realised_cell(const Figures& totals) {
+  const Cell* realised = totals.find("realised");
+  if (!realised) return Cell();
+  return realised->is_number() && realised_noise(totals) > kMostUnsure ? Cell::status(kTooNoisy) : *realised;
 }
 
 void add_result_tables(Document& document, const Record& record, const ViewOptions& options) {

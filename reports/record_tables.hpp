@@ -20,6 +20,13 @@ Figures identified(const Result& result, const Figures& figures);
 // The identifying columns that tell rows apart; what all rows share is said once, in the paragraph of what was asked.
 std::vector<std::string> varying(const std::vector<Figures>& rows);
 
+inline constexpr const char* kTooNoisy = "noise too large";
+
+// How far the realised fraction may be off: the noise of the time ratio over the share of FLOPs saved. 0 where nothing was measured, or nothing saved.
+double realised_noise(const Figures& totals);
+// The realised fraction, or why there is none. One that may be off by half says nothing, and is not said.
+Cell realised_cell(const Figures& totals);
+
 // Configurations, times, counts and memory, ratios to the dense twin and to the first model, profile.
 void add_result_tables(Document& document, const Record& record, const ViewOptions& options);
 // Sums of ops by part of the model and, in training, by pass.

@@ -94,7 +94,7 @@ class Calibrator {
     threads_ = flags_.threads > 0 ? flags_.threads : machine_.default_threads();
     build_cases();
     measure_cases();
-    if (interrupted()) return 130;
+    if (interrupted()) throw Stopped();
     normalise();
     fit();
     return report();

@@ -83,7 +83,7 @@ int calibrate_gpu(double seconds, int folds, std::uint64_t seed, const OutputFla
   const cuda::DeviceProbe probe = cuda::probe_gpu(
       cuda::the_device(), plan, [&](double share, const std::string& what) { progress.show("probing the GPU: " + what, share, system_clock().now() - start); }, interrupted);
   progress.clear();
-  if (interrupted()) return 130;
+  if (interrupted()) throw Stopped();
   GpuCalibration made = gpu_calibration(probe, folds, seed);
   for (const std::string& path : files) {
     save_file(path, made.machine);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -27,6 +28,14 @@ struct CalibrateArgs {
   CpuCalibrationFlags cpu;
   OutputFlags output;
 };
+
+// What is not from 1 s to an hour, in words; empty where it is.
+std::string probe_seconds(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') return fmt::format("'{}' is not a number of seconds, such as 30", text.substr(0, 80));
+  return value >= 1 && value <= 3600 ? std::string() : fmt::format("'{}' is not in range: seconds from 1 to 3600", text);
+}
 
 // The first line that is no comment.
 std::string header_of(const std::string& file) {
@@ -139,7 +148,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--backend", flags->backend, "what is calibrated, cpu or cuda [cpu]")->type_name("B")->group("Calibration");
   command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");
   command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(1, 4096))->group("Calibration");
-  command->add_option("--time", flags->cpu.time, "seconds for the workloads [55], beside about 15 for the probes; of a GPU's probes [15]")->type_name("S")->check(CLI::Range(1.0, 3600.0))->group("Calibration");
+  command->add_option("--time", flags->cpu.time, "seconds for the workloads [55], beside about 15 for the probes; of a GPU's probes [15]")->type_name("S")->check(probe_seconds)->group("Calibration");
   command->add_option("--from-table", flags->tables, "measured tables of one GPU: gemm, attention, sustained gemm, collectives")->type_name("FILE")->group("Calibration");
   command->add_option("--source", flags->source, "where the rows come from, kept in the file [their file names]")->type_name("TEXT")->group("Calibration");
   command->add_option("--folds", flags->folds, "folds of whole shapes behind held-out errors and intervals; 0: neither [5]")->type_name("N")->check(CLI::Range(0, 20))->group("Calibration");

@@ -226,6 +226,9 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
     set_relatives(record, timed);
     return emit(record, flags.output);
   }
+  const auto is_realised = [](const Condition& condition) { return condition.kind == Condition::Kind::kRealised; };
+  if (std::any_of(conditions.begin(), conditions.end(), is_realised) && std::none_of(timed.begin(), timed.end(), [](const Timed& each) { return each.twin >= 0; }))
+    throw_input(kNoTwin, {"", 0, "--fail-on"}, "name it beside the routed model, such as mod-60m dense-60m");
   if (predicts) {
     predict_all(timed, *machine, flags.timed);
     name_predictor(record, timed);

@@ -71,6 +71,8 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
     predict_all(timed, machine, timed_flags);
     Record record;
     measure_all(timed, timed_flags, &machine, true, record);
+    // Half a measurement is no row: --resume measures it again.
+    if (timed[0].measurement.workload.empty() || timed[0].measurement.interrupted) throw Stopped();
     Result result = counted_result(network.name, network, scenario, *timed[0].workload);
     add_prediction(result, timed[0], machine);
     add_measurement(result, timed[0]);

@@ -42,6 +42,7 @@ std::vector<Span> measure_spans(Execution& execution) {
   std::vector<Span> spans(execution.workload().instances().size());
   const double begin = clock.now();
   for (size_t i = 0; i < spans.size(); ++i) {
+    if (interrupted()) throw Stopped();
     const double t = clock.now();
     execution.run_instance(static_cast<int>(i));
     spans[i] = {t - begin, clock.now() - t};
@@ -172,6 +173,7 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
   }
   const std::int64_t tokens = one.workload->stream().queries;
   result.routing = routed ? routing_record(run_and_read_routing(*one.execution, tokens)) : unrouted(network, tokens);
+  if (interrupted()) throw Stopped();
   result.routing.complete = true;
   if (!flags.text.empty()) {
     std::string text;

@@ -69,7 +69,13 @@ Network resolve(const std::string& model, const ModelFlags& flags) {
     route.capacity = flags.capacity.empty() ? Fraction{1, 8} : parse_fraction_flag(flags.capacity, "--capacity");
   if (!flags.rounding.empty()) route.rounding = parse_rounding(flags.rounding);
   route.gate = parse_gate(flags.gate);
-  Network routed = with_routes(network, flags.mod_every.value_or(2), route);
+  Network routed;
+  try {
+    routed = with_routes(network, flags.mod_every.value_or(2), route);
+  } catch (const Error& error) {  // it asks of every M-th layer; what was typed may be another flag
+    if (error.where().key != "mod-every") throw;
+    throw Error(error.kind(), error.message(), {"", 0, flags.mod_every ? "--mod-every" : flags.slots ? "--slots" : "--capacity"}, error.hint());
+  }
   routed.name = fmt::format("{}+mod({}@{})", network.name, flags.mod_every.value_or(2),
                             route.slots ? fmt::format("{} slots", *route.slots) : route.capacity->str());
   return routed;

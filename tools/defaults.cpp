@@ -31,7 +31,23 @@ const OptionText* find(const std::vector<OptionText>& options, const std::string
   return nullptr;
 }
 
+struct Used {
+  std::string option, value;
+  Where where;
+};
+std::vector<Used> g_used;
+
 }  // namespace
+
+std::string default_behind(const std::string& key, const std::string& message) {
+  const bool by_value = !key.starts_with("--") && !message.starts_with("--");  // the option is not named, so its value has to tell
+  for (const Used& used : g_used) {
+    const bool named = key == used.option || key == used.option.substr(2) || message.starts_with(used.option + ":") || message.starts_with(used.option + " ");
+    if (named || (by_value && message.find("'" + used.value + "'") != std::string::npos))
+      return fmt::format("  from: {}:{}: {} = {} (--no-defaults ignores that file)\n", used.where.file, used.where.line, used.option.substr(2), used.value);
+  }
+  return {};
+}
 
 std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::string> arguments) {
   if (std::erase(arguments, "--no-defaults") > 0) return arguments;
@@ -68,6 +84,7 @@ std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::str
       }
       const IniSection* own = common ? file.find(command.get_name()) : nullptr;
       if (given(arguments, *option) || (own && own->has(key))) continue;
+      if (!option->type.empty()) g_used.push_back({option->name, value.text(), value.where()});
       if (!option->type.empty())
         added.push_back(option->name + "=" + value.text());
       else if (value.boolean())

@@ -20,4 +20,8 @@ namespace fathom {
 // Throws Error(kInput) with file and line for an option or command that does not exist.
 std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::string> arguments);
 
+// The line of that file behind an error about an option, or about its value, that with_defaults added: "  from: FILE:2: on = h20 (...)\n"; else "".
+// `key`: what the error is about, such as "--on"; `message`: what it says.
+std::string default_behind(const std::string& key, const std::string& message);
+
 }  // namespace fathom

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "lib/error.hpp"
 #include "reports/format.hpp"
+#include "reports/record_tables.hpp"
 
 namespace fathom {
 namespace {
@@ -38,6 +40,36 @@ double parse_percent(const std::string& text, const std::string& condition) {
 
 // Relative error of the prediction; NaN where one of both is missing.
 double prediction_error(const Result& result) { return result.totals.number("predicted_s") / result.totals.number("measured_s") - 1; }
+
+// A generation has no single list of ops and stands beside no twin.
+bool is_routed(const Result& result) {
+  const Cell* phase = result.scenario.find("phase");
+  const bool generates = phase && phase->words() && *phase->words() == "generate";
+  return !generates && (result.scenario.has("routing") || result.totals.has("flops_ratio"));
+}
+
+// An error that is not there is not within its limit.
+void judge_error(std::vector<std::string>& reasons, const Condition& condition, const std::string& where, const Result& result) {
+  const double error = prediction_error(result);
+  if (std::isnan(error))
+    reasons.push_back(fmt::format("{}: {} has no error: it was not {}", condition.text, where, std::isnan(result.totals.number("measured_s")) ? "measured" : "predicted"));
+  else if (std::abs(error) > condition.limit)
+    reasons.push_back(fmt::format("{}: the prediction of {} is off by {}", condition.text, where, percent(error)));
+}
+
+// Met where the fraction is below its limit by more than its noise, and where there is none; what noise hides is neither.
+void judge_realised(std::vector<std::string>& reasons, const Condition& condition, const std::string& where, const Result& result) {
+  const Cell cell = realised_cell(result.totals);
+  if (cell.is_number()) {
+    const double realised = cell.value(), noise = realised_noise(result.totals);
+    if (realised + noise < condition.limit)
+      reasons.push_back(fmt::format("{}: {} turned only {:.1f} % of its saved FLOPs into time{}", condition.text, where, realised * 100, noise > 0 ? fmt::format(" (± {:.1f} points)", noise * 100) : ""));
+  } else if (!result.totals.has("flops_ratio")) {
+    reasons.push_back(fmt::format("{}: {}: {}", condition.text, where, kNoTwin));
+  } else if (const Cell::Status* missing = cell.missing(); !missing || missing->reason != kTooNoisy) {
+    reasons.push_back(fmt::format("{}: {}: no realised fraction: {}", condition.text, where, missing && !missing->reason.empty() ? missing->reason : "it was not measured"));
+  }
+}
 
 // A change of a time that the condition is about.
 void judge(std::vector<std::string>& reasons, const Condition& condition, const std::string& where, const TimeChange& time) {
@@ -107,9 +139,12 @@ std::vector<std::string> met(const std::vector<Condition>& conditions, const Rec
       const double before = pair.before->totals.number("peak_bytes"), after = pair.after->totals.number("peak_bytes");
       if (condition.kind == Kind::kMemory && after > before * (1 + condition.limit))
         reasons.push_back(fmt::format("{}: {} needs {} more memory", condition.text, where, percent(after / before - 1)));
-      const double error = prediction_error(*pair.after);
-      if (condition.kind == Kind::kError && std::abs(error) > condition.limit) reasons.push_back(fmt::format("{}: the prediction of {} is off by {}", condition.text, where, percent(error)));
+      if (condition.kind == Kind::kError) judge_error(reasons, condition, where, *pair.after);
     }
+    for (const ResultDifference& pair : difference.pairs)
+      for (const std::string& time : pair.lost)
+        if (condition.kind == Kind::kMissing || condition.kind == Kind::kUndecided)
+          reasons.push_back(fmt::format("{}: {}: the new record has no {}", condition.text, configuration_text(*pair.after), time));
     if (condition.kind == Kind::kMissing)
       for (const Result* result : difference.only_before) reasons.push_back(fmt::format("{}: {} is gone", condition.text, configuration_text(*result)));
   }
@@ -118,20 +153,21 @@ std::vector<std::string> met(const std::vector<Condition>& conditions, const Rec
 
 std::vector<std::string> met(const std::vector<Condition>& conditions, const Record& record) {
   std::vector<std::string> reasons;
-  for (const Condition& condition : conditions)
+  for (const Condition& condition : conditions) {
+    if (condition.kind == Kind::kRealised && std::none_of(record.results.begin(), record.results.end(), is_routed)) reasons.push_back(fmt::format("{}: {}", condition.text, kNoTwin));
     for (const Result& result : record.results) {
       const std::string where = configuration_text(result);
       const Cell* verdict = result.totals.find("verdict");
       const std::string words = verdict && verdict->words() ? *verdict->words() : "";
-      const double error = prediction_error(result), realised = result.totals.number("realised");
-      if (condition.kind == Kind::kError && std::abs(error) > condition.limit) reasons.push_back(fmt::format("{}: the prediction of {} is off by {}", condition.text, where, percent(error)));
-      if (condition.kind == Kind::kRealised && realised < condition.limit) reasons.push_back(fmt::format("{}: {} turned only {:.1f} % of its saved FLOPs into time", condition.text, where, realised * 100));
+      if (condition.kind == Kind::kError) judge_error(reasons, condition, where, result);
+      if (condition.kind == Kind::kRealised && is_routed(result)) judge_realised(reasons, condition, where, result);
       if (condition.kind == Kind::kNoisy && words == "noisy") reasons.push_back(fmt::format("{}: {} is noisy", condition.text, where));
       if (condition.kind == Kind::kFasterThanLight)
         for (const Figures& op : result.ops)
           if (const Cell* each = op.find("verdict"); each && each->words() && *each->words() == "faster-than-light")
             reasons.push_back(fmt::format("{}: {} of {}", condition.text, exact_text(*op.find("path")), where));
     }
+  }
   return reasons;
 }
 

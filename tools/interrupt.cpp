@@ -15,7 +15,22 @@ extern "C" void on_interrupt(int signal) {
   g_interrupted = 1;
 }
 
+extern "C" void end_at_once(int) {
+  const char words[] = "fathom: interrupted\n";
+  const ssize_t written = ::write(STDERR_FILENO, words, sizeof words - 1);
+  (void)written;
+  _exit(130);
+}
+
 }  // namespace
+
+void end_at_interrupts() {
+  struct sigaction action = {};
+  if (sigaction(SIGINT, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action = {};
+  action.sa_handler = end_at_once;
+  sigaction(SIGINT, &action, nullptr);
+}
 
 void catch_interrupts() {
   // The handler runs on a stack of its own. oneDNN 2.6's matrix kernels, interrupted on the ordinary one, came back with a damaged heap

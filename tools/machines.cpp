@@ -64,7 +64,8 @@ Machine probe_here(bool quiet, int threads) {
 Machine this_machine(bool quiet) {
   const std::string file = this_machine_file();
   const cpu::CpuInfo& info = cpu::cpu_info();
-  if (!file.empty() && std::filesystem::exists(file)) {
+  std::error_code closed;  // a folder that may not be entered has no file for us
+  if (!file.empty() && std::filesystem::exists(file, closed)) {
     try {
       Machine machine = read_machine_ini(file);
       const bool same = machine.kind == MachineKind::kCpu && machine.isa == cpu::isa_name(cpu::isa()) && machine.cores == info.cores && machine.board.find(info.model_name) != std::string::npos;
@@ -79,7 +80,7 @@ Machine this_machine(bool quiet) {
     try {
       save_file(file, write_machine_ini(machine));
     } catch (const Error& error) {  // a read-only home is no reason to fail: the figures are here
-      if (!quiet) tell(fmt::format("fathom: the probed machine could not be kept: {}\n", error.what()));
+      if (!quiet) tell(fmt::format("fathom: the probed machine could not be kept: {}: {}\n  hint: XDG_CACHE_HOME=FOLDER names another folder for it; until then each call probes\n", file, error.message()));
     }
   }
   return machine;

@@ -8,14 +8,18 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <sstream>
 
 #include "kernels/cuda_host/loader.hpp"
 #include "lib/backend.hpp"
 #include "lib/error.hpp"
+#include "reports/save.hpp"
 #include "reports/utf8.hpp"
+#include "tools/arguments.hpp"
 #include "tools/cli.hpp"
 #include "tools/defaults.hpp"
 #include "tools/help.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/terminal.hpp"
 #include "tools/version.hpp"
 
@@ -79,6 +83,7 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
 
 int report(const Error& error) {
   tell(fmt::format("fathom: {}\n", valid_utf8(error.what())));  // messages quote what was read
+  if (error.where().file.empty()) tell(valid_utf8(default_behind(error.where().key, error.message())));
   return exit_code(error.kind());
 }
 
@@ -131,11 +136,16 @@ int run(int argc, char** argv) {
   }
   arguments = with_defaults(app, arguments);
   remember_arguments(arguments);
+  check_values(app, arguments);
+  const std::vector<std::string> typed = arguments;
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app.parse(arguments);
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    std::ostringstream page, errors;
+    const int done = app.exit(success, page, errors);
+    write_stream(1, page.str());
+    return done;
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     std::string hint = hint_for(app, message);
@@ -147,8 +157,14 @@ int run(int argc, char** argv) {
       message = fmt::format("unknown command '{}'", argv[1]);
       hint = name_hint(argv[1], names);
     }
+    // What is missing matters less than what is there and unknown.
+    if (const UnknownOption unknown = unknown_option(app, typed); dynamic_cast<const CLI::RequiredError*>(&error) && !unknown.name.empty()) {
+      message = fmt::format("{} has no option '{}'", unknown.command, unknown.name);
+      hint = unknown.hint;
+    }
     tell(fmt::format("fathom: {}\n", valid_utf8(message)));
     if (!hint.empty()) tell(fmt::format("  hint: {}\n", valid_utf8(hint)));
+    tell(default_behind("", message));
     return 2;
   }
   return code;
@@ -159,11 +175,13 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that closes a pipe is met where it is written to
+  fathom::end_at_interrupts();
   try {
     return fathom::run(argc, argv);
   } catch (const fathom::Error& error) {
     return fathom::report(error);
   } catch (const fathom::Stopped&) {  // an interrupt before anything was measured
+    fathom::tell("fathom: interrupted\n");
     return 130;
   } catch (const std::bad_alloc&) {
     fathom::tell("fathom: out of memory\n  hint: use a smaller model, batch or length (fathom count shows the planned peak), or raise the limit on memory\n");

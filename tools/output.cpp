@@ -41,7 +41,7 @@ TextOptions text_options(const OutputFlags& flags) {
   TextOptions options;
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   options.width = flags.width > 0 ? flags.width : terminal_width();
-  options.colour = flags.color == "always" || (flags.color == "auto" && terminal && !std::getenv("NO_COLOR"));
+  options.colour = flags.color == "always" || (flags.color == "auto" && terminal && !std::getenv("NO_COLOR") && !terminal_is_plain());
   return options;
 }
 
@@ -192,7 +192,7 @@ int emit(const Record& record, const OutputFlags& flags) {
   return 0;
 }
 
-Progress::Progress(bool quiet) : on_(!quiet && isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool quiet) : on_(!quiet && isatty(STDERR_FILENO) != 0 && !terminal_is_plain()) {}
 
 void Progress::show(const std::string& text, double share, double elapsed) {
   if (!on_ || (shown_ && elapsed - last_ < 0.2)) return;

@@ -239,6 +239,7 @@ int run_passes(const ProfileFlags& profile, const std::string& name, Record& rec
   const std::string command = record.command, arguments = record.arguments, started = record.started;
   const ChildResult time = run_self(child_arguments(remembered_arguments(), "time"), false);
   if (time.signal != 0 && interrupted()) return 130;  // before the child could catch it: nothing was measured
+  if (time.code == 130 && time.out.empty()) return 130;
   if (time.signal != 0) throw Error(ErrorKind::kEnvironment, reason_of(time, "time"));
   if (time.code != 0 && time.code != 130) return time.code;
   record = read_record(time.out, "the time pass");

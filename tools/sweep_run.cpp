@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "lib/backend.hpp"
 #include "lib/error.hpp"
 
 namespace fathom {
@@ -69,6 +70,10 @@ class Run {
         fill(number, *evaluator, point, values, chunk);
         deliver(number, chunk);
       }
+    } catch (const Stopped&) {  // an interrupt within a row: rows from this one on are left out
+      const std::lock_guard lock(mutex_);
+      outcome_.interrupted = stop_ = cut_ = true;
+      turn_.notify_all();
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
@@ -116,8 +121,8 @@ class Run {
   // Chunks are written in order; one that is early waits for its turn while its thread waits too (all chunks are alike, so not for long).
   void deliver(std::uint64_t number, Chunk& chunk) {
     std::unique_lock lock(mutex_);
-    turn_.wait(lock, [&] { return written_ == number || failure_; });
-    if (failure_) return;
+    turn_.wait(lock, [&] { return written_ == number || failure_ || cut_; });
+    if (failure_ || written_ != number) return;
     const std::uint64_t from = options_.first + number * options_.chunk;
     const std::uint64_t rows = std::min(space_.rows(), from + options_.chunk) - from;
     outcome_.done += rows;
@@ -175,6 +180,7 @@ class Run {
   std::condition_variable turn_;
   std::uint64_t next_ = 0, written_ = 0;
   bool stop_ = false;
+  bool cut_ = false;     // a row was given up: no later one can be written
   bool proven_ = false;  // a row has succeeded
   std::string held_;
   std::exception_ptr failure_;

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace fathom {
 namespace {
@@ -21,6 +22,11 @@ int terminal_width() {
   winsize size{};
   if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kLeastWidth) width = size.ws_col;
   return width;
+}
+
+bool terminal_is_plain() {
+  const char* kind = std::getenv("TERM");
+  return kind && std::string_view(kind) == "dumb";
 }
 
 int help_width(const std::vector<std::string>& arguments) {

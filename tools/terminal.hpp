@@ -8,6 +8,8 @@ namespace fathom {
 
 // Columns of the terminal on stdout, else of $COLUMNS, else 100; at least 20.
 int terminal_width();
+// Whether the terminal takes colours and moves of the cursor: TERM=dumb does not.
+bool terminal_is_plain();
 // The same where the command line has no --width that says otherwise: for help, which is shown before options are read.
 int help_width(const std::vector<std::string>& arguments);
 

@@ -88,7 +88,8 @@ constexpr double kMostSeconds = 1e6;
 std::string seconds_to_measure(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (!text.empty() && *end == '\0' && value > 0 && value <= kMostSeconds) return {};
+  if (text.empty() || *end != '\0') return fmt::format("'{}' is not a number of seconds, such as 5", text.substr(0, 80));
+  if (value > 0 && value <= kMostSeconds) return {};
   return fmt::format("'{}' is not in range: seconds, more than 0 and at most {}", text, kMostSeconds);
 }
 

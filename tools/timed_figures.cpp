@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/record_tables.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
 #include "tools/upper_cell.hpp"
@@ -78,11 +79,13 @@ void add_measurement(Result& result, const Timed& timed) {
   totals.set("samples", Cell::count(static_cast<u128>(step.raw.values.size())));
   result.samples_s = step.raw.values;
   result.rounds_s.assign(result.ops.size(), {});
-  totals.set("spread", Cell::number(step.raw_median > 0 ? (step.raw.quantile(0.75) - step.raw.quantile(0.25)) / step.raw_median : 0));
-  totals.set("noise", Cell::number(step.raw_noise));
+  const bool passes = step.raw_median > 0;
+  totals.set("spread", passes ? Cell::number((step.raw.quantile(0.75) - step.raw.quantile(0.25)) / step.raw_median) : Cell::status("not measured"));
+  totals.set("noise", passes ? Cell::number(step.raw_noise) : Cell::status("not measured"));
   if (step.raw_median > 0) totals.set("tokens_per_s", Cell::number(tokens_of(timed) / step.raw_median));
   if (step.raw_median > 0) totals.set("achieved_flops_per_s", Cell::number(plain_flops(timed) / step.raw_median));
   double executed = 0;
+  bool ran = false;
   for (size_t i = 0; i < result.ops.size(); ++i) {
     const OpMeasurement& op = timed.measurement.ops[static_cast<int>(i)];
     Figures& row = result.ops[i];
@@ -91,6 +94,7 @@ void add_measurement(Result& result, const Timed& timed) {
       row.set("measured_s", Cell::status(op.reason.empty() ? "not run" : op.reason));
       continue;
     }
+    ran = true;
     row.set("measured_s", Cell::number(op.total));
     row.set("share", Cell::number(step.normalised > 0 ? op.total / step.normalised : 0));
     row.set("min_s", Cell::number(op.raw_min * static_cast<double>(op.uses)));
@@ -107,7 +111,7 @@ void add_measurement(Result& result, const Timed& timed) {
     row.set("implementation", Cell::text(op.implementation));
     if (op.status == MeasureStatus::kTooShort || op.status == MeasureStatus::kDisturbed) row.set("status", Cell::text(op.reason));
   }
-  totals.set("flops_executed", Cell::number(executed));
+  totals.set("flops_executed", ran || result.ops.empty() ? Cell::number(executed) : Cell::status("not measured"));
   result.routing = timed.routing;
   const auto note = [&](std::string text) { result.notes.push_back({Note::Severity::kNote, timed.configuration.label + ": " + std::move(text)}); };
   constexpr double kOutliers = 1.5, kNoisy = 0.05;
@@ -145,8 +149,8 @@ void add_comparison(Result& result, const Timed& timed) {
     totals.set("time_ratio", Cell::number(c.raw.ratio));
   }
   totals.set("verdict", Cell::text(std::string(verdict_name(c.raw.verdict))));
-  totals.set("mape", Cell::number(c.mape));
-  totals.set("median_error", Cell::number(c.median_error));
+  totals.set("mape", c.graded > 0 ? Cell::number(c.mape) : Cell::status("no op was graded"));
+  totals.set("median_error", c.graded > 0 ? Cell::number(c.median_error) : Cell::status("no op was graded"));
   for (size_t i = 0; i < result.ops.size(); ++i) {
     const OpComparison& op = c.ops[static_cast<int>(i)];
     Figures& row = result.ops[i];
@@ -177,6 +181,7 @@ void add_pair(Result& result, const Timed& timed, const Timed& twin, bool predic
   result.totals.set("measured_ratio", Cell::number(pair.time_ratio));
   result.totals.set("ratio_noise", Cell::number(std::hypot(timed.measurement.step.raw_noise, twin.measurement.step.raw_noise)));
   result.totals.set("realised", pair.status.empty() ? Cell::number(pair.realised) : Cell::status(pair.status));
+  result.totals.set("realised", realised_cell(result.totals));
 }
 
 }  // namespace fathom

@@ -18,7 +18,10 @@ class BadInput(CliTest):
             (["fathom count has no option '--capcity'", "did you mean '--capacity'?"], "count", "mod-tiny", "--capcity", "3"),
             (["--mod-every: 'x' is not a number", "--help-all"], "count", "mod-tiny", "--mod-every", "x"), ("'1.5' is not a whole number", "count", "mod-tiny", "--devices", "1.5"),
             ("--seq needs a value", "count", "mod-tiny", "--seq"), ("--seq is given more than once", "count", "mod-tiny", "--seq", "5", "--seq", "6"),
-            ("a COMMAND is required", "--bogus"), ("takes no further argument: 'words'", "list", "models", "extra", "words"), ("leave it out", "count", "mod-tiny", "--full-mask=banana"),
+            (["fathom has no option '--bogus'", "fathom --help"], "--bogus"), (["fathom has no option '-V'", "--version"], "-V"), ("fathom count has no option '-Z'", "count", "-Z"),
+            (["fathom count has no option '--ouput'", "'--output'"], "count", "--ouput", "json"), ("--timeline needs a file", "trace", "mod-tiny", "--text", "x", "--timeline", "--save", "t.html"),
+            ("--seq needs a value", "count", "mod-tiny", "--seq", "--batch", "2"), ("'5parsecs' is not a number of seconds, such as 5", "run", "mod-tiny", "--time", "5parsecs"),
+            ("'2s' is not a number of seconds", "calibrate", "--time", "2s"), ("takes no further argument: 'words'", "list", "models", "extra", "words"), ("leave it out", "count", "mod-tiny", "--full-mask=banana"),
         ):
             self.quick(2, words, *arguments)
         for words, shape in (("below 1: 0", "0x4x4"), ("below 1: -1", "-1x2x3"), ("too large: 99999999999999999999", "99999999999999999999x2x3"), ("too large", "2147483649x1x1"),
@@ -27,6 +30,11 @@ class BadInput(CliTest):
         self.quick(3, "no kernel computes in that type", "predict", "mod-tiny", "--dtype", "f64", "--on", "h200")
         self.quick(3, "[mode", "predict", "mod-tiny", "--on", self.write("machine.ini", "[model]\nx = 1\n"))
         self.quick(3, "no keys before its first section", "predict", "mod-tiny", "--on", self.write("machine.ini", "[machine]\nx = 1\n"))
+
+    def test_errors_name_what_was_typed(self):
+        self.quick(3, "did you mean 'cuda'?", "run", "mod-tiny", "--backend", "gpu")
+        result = self.refuses(3, "--capacity: layer 1 of mod-60m is routed already", "count", "mod-60m", "--capacity", "2")
+        self.assertNotIn("mod-every", result.stderr)
 
     def test_scenarios(self):
         for words, *arguments in (
@@ -72,7 +80,7 @@ class BadInput(CliTest):
 
     def test_times(self):
         for seconds in ("0", "-1", "nan", "inf", "1e9", "ten"):
-            self.refuses(2, "more than 0 and at most 1000000", "run", "mod-tiny", f"--time={seconds}")
+            self.refuses(2, ["--time: '", "number of seconds" if seconds == "ten" else "more than 0 and at most 1000000"], "run", "mod-tiny", f"--time={seconds}")
         self.refuses(2, "not in range 1 to", "run", "mod-tiny", "--rounds", "0")
 
     def test_capacities(self):

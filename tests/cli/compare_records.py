@@ -189,6 +189,28 @@ class CompareRecords(CliTest):
         self.run_fathom(*run, "--fail-on", "error=1%", "--fail-on", "noisy", "--fail-on", "faster-than-light", "--fail-on", "realised=50%")
         self.assertIn("realised=150%: mod-60m", self.run_fathom(*run, "--fail-on", "realised=150%", code=1).stderr)
 
+    def test_what_is_absent_is_said(self):
+        machine = ["--on", ARGUMENTS.source / MACHINE]
+        for models in (["dense-60m"], ["mod-60m"]):
+            self.refuses(3, "no realised fraction: add the dense twin", "compare", *models, "--backend", "fake", *machine, "--fail-on", "realised=50%")
+        generate = ["--phase", "generate", "--prompt", "8", "--tokens", "4", "--rounds", "5"]
+        self.run_fathom("compare", "mod-tiny", *generate, "--backend", "reference", *machine, "--fail-on", "error=1000000%")
+
+    def test_a_time_that_is_gone_is_missing(self):
+        record = json.loads(json.dumps(self.record))
+        for result in record["results"]:
+            kept = ("params_", "flops_matmul", "flops_expected", "elements_", "bytes_", "kv_", "weight_", "peak_bytes", "predicted_s", "predicted_lo", "predicted_hi")
+            result["totals"] = {key: value for key, value in result["totals"].items() if key.startswith(kept) and not key.startswith("peak_bytes_")}
+            result["ops"] = [{key: value for key, value in op.items() if key in ("path", "kind", "part", "pass", "shape", "times", "flops_matmul", "flops_expected", "elements_vector", "bytes_read", "bytes_written")}
+                             for op in result["ops"]]
+        self.write("b.json", json.dumps(record))
+        for condition in ("missing", "undecided"):
+            result = self.fails(condition)
+            self.assertIn(f"{condition}: mod-60m, prefill, batch 1, seq 2048, f32: the new record has no measured_s", result.stderr)
+            self.assertIn("only in a.json", result.stdout)
+        self.assertIn("has no error: it was not measured", self.fails("error=5%").stderr)
+        self.fails("slower=5%", "counts", code=0)
+
     def test_generations_are_predicted_by_default(self):
         totals = self.json("predict", "mod-60m", "--phase", "generate", "--prompt", "64", "--tokens", "8", "--on", "h200", "-o", "json")["totals"]
         self.assertGreater(totals["predicted_tpot_s"], 0)

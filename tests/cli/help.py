@@ -212,6 +212,11 @@ class Defaults(CliTest):
         self.refuses(3, "defaults.ini:1", "count", "mod-tiny")
         self.config("[common]\nnothing = 4\n")
         self.refuses(3, "defaults.ini:2", "count", "mod-tiny")
+        self.config("[common]\nquiet = no\non = h20\n")
+        self.refuses(3, ["did you mean 'h200'?", "defaults.ini:3: on = h20"], "predict", "mod-tiny")
+        self.config("[predict]\nthreads = x\n")
+        self.refuses(2, "defaults.ini:2: threads = x", "predict", "mod-tiny")
+        self.assertNotIn("defaults.ini", self.refuses(3, "h2000", "predict", "mod-tiny", "--threads", "1", "--on", "h2000").stderr)
         self.run_fathom("count", "mod-tiny", "--no-defaults")
         self.run_fathom("--version")
 

@@ -175,6 +175,27 @@ class Sweep(CliTest):
         self.assertEqual([int(r["batch"]) for r in rows], [i % 100000 + 1 for i in range(len(rows))])
         self.assertIn(b"--resume", talk)
 
+    def test_half_a_measurement_is_no_row(self):
+        file = self.folder / "rows.csv"
+        command = ["sweep", "mod-tiny", "--seq", "16:64:16", "--do", "compare", "--backend", "reference", "--on", str(ARGUMENTS.source / "tests/golden/data/machine.ini"), "--time", "1", "--save", str(file)]
+        program = subprocess.Popen([ARGUMENTS.fathom, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        for _ in range(600):
+            if file.exists() and file.read_text().count("\n") >= 2:
+                break
+            time.sleep(0.05)
+        time.sleep(0.2)  # the second row is being measured
+        program.send_signal(signal.SIGINT)
+        _, talk = program.communicate(timeout=60)
+        self.assertEqual(program.returncode, 130, talk)
+        kept = file.read_text()
+        rows = list(csv.DictReader(io.StringIO(kept)))
+        self.assertTrue(1 <= len(rows) < 4, kept)
+        self.assertTrue(all(row["measured_s"] for row in rows), kept)
+        self.run_fathom(*command, "--resume")
+        self.assertTrue(file.read_text().startswith(kept))
+        rows = list(csv.DictReader(io.StringIO(file.read_text())))
+        self.assertEqual([(row["seq"], bool(row["measured_s"])) for row in rows], [("16", True), ("32", True), ("48", True), ("64", True)])
+
     def test_closed_pipe(self):
         program = subprocess.Popen([ARGUMENTS.fathom, "sweep", "dense-60m", "--seq", "1:2048", "--batch", "1:100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertTrue(program.stdout.readline().startswith(b"model,"))

@@ -7,6 +7,7 @@
 #include "reports/csv.hpp"
 #include "reports/format.hpp"
 #include "reports/markdown.hpp"
+#include "reports/record_tables.hpp"
 
 using namespace fathom;
 
@@ -183,4 +184,38 @@ TEST_CASE("a realised fraction that is lost in noise is not put into words", "[r
   CHECK(says(0.025, "Of the FLOPs saved, 90.0 % (± 4.0 points) became time saved."));  // .64 x .025 / .4 = .04
   CHECK(says(0.4, "The noise of that ratio is too large to say how much"));            // .64 x .4 / .4 = .64
   CHECK_FALSE(says(0.4, "90.0 % (±"));
+}
+
+TEST_CASE("a realised fraction that is lost in noise stands in no cell", "[reports]") {
+  Figures totals;
+  totals.set("flops_ratio", Cell::number(0.6));
+  totals.set("measured_ratio", Cell::number(0.64));
+  totals.set("realised", Cell::number(0.9));
+  totals.set("ratio_noise", Cell::number(0.3));  // .64 x .3 / .4 = .48: below half
+  CHECK(realised_noise(totals) == Approx(0.48));
+  CHECK(realised_cell(totals).value() == 0.9);
+  totals.set("ratio_noise", Cell::number(0.4));  // .64
+  REQUIRE(realised_cell(totals).missing());
+  Record record = measured_record();
+  for (const auto& [key, cell] : totals.items()) record.results[0].totals.set(key, cell);
+  const std::string page = render_markdown(view_record(record, {}));
+  CHECK(page.find("90.0 %") == std::string::npos);
+  CHECK(page.find("noise too large") != std::string::npos);
+}
+
+TEST_CASE("sentences of several scenarios say which is meant", "[reports]") {
+  Record record = measured_record();
+  record.results[0].totals.set("flops_ratio", Cell::number(0.5));
+  const auto page = [&] { return render_markdown(view_record(record, {})); };
+  CHECK(page().find("`a` needs 0.5000 of the FLOPs") != std::string::npos);
+  for (const unsigned batch : {1U, 8U, 32U}) {
+    record.results.push_back(record.results[0]);
+    record.results.back().scenario.set("batch", Cell::count(u128{batch}));
+    record.results.back().totals.set("flops_ratio", Cell::number(batch == 32 ? 0.25 : 0.5));
+  }
+  record.results.erase(record.results.begin());
+  const std::string three = page();
+  CHECK(three.find("`a`, batch 1 / 8: needs 0.5000 of the FLOPs") != std::string::npos);  // the same is said once
+  CHECK(three.find("`a`, batch 32: needs 0.2500 of the FLOPs") != std::string::npos);
+  CHECK(three.find("`a`, batch 8: predicted") != std::string::npos);
 }

@@ -1,0 +1,76 @@
+#include "tools/arguments.hpp"
+
+#include <fmt/format.h>
+
+#include <cctype>
+
+#include "lib/error.hpp"
+
+namespace fathom {
+namespace {
+
+struct Seen {
+  std::string name;                      // "--seq", "-o"
+  const CLI::App* app = nullptr;         // whose option it would be
+  const CLI::Option* option = nullptr;   // null: it has none of that name
+  std::string next;                      // the word that is taken as its value
+};
+
+std::string long_name(const std::string& word) { return word.substr(0, word.find('=')); }
+
+bool is_option(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && word != "--" && word[1] != '.' && std::isdigit(static_cast<unsigned char>(word[1])) == 0;  // -1, -.5 are numbers
+}
+
+std::vector<Seen> options_in(const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::vector<Seen> seen;
+  const CLI::App* at = &app;
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& word = arguments[i];
+    if (!is_option(word)) {
+      if (at == &app)
+        for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+          if (command->get_name() == word) at = command;
+      continue;
+    }
+    const bool is_long = word[1] == '-';
+    Seen one{is_long ? long_name(word) : word.substr(0, 2), at, nullptr, {}};
+    one.option = at->get_option_no_throw(one.name);
+    const bool alone = is_long ? one.name == word : word.size() == 2;
+    if (one.option && one.option->get_items_expected_max() > 0 && alone && i + 1 < arguments.size()) one.next = arguments[++i];
+    seen.push_back(std::move(one));
+  }
+  return seen;
+}
+
+std::string nearest_option(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  if (word.size() > 2) return nearest_name(word, names);
+  for (const std::string& name : names)  // -V: the first that begins with its letter
+    if (std::tolower(static_cast<unsigned char>(name[2])) == std::tolower(static_cast<unsigned char>(word[1]))) return name;
+  return {};
+}
+
+}  // namespace
+
+void check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (const Seen& seen : options_in(app, arguments)) {
+    if (!seen.next.starts_with("--") || seen.next.size() == 2 || !seen.app->get_option_no_throw(long_name(seen.next))) continue;
+    throw Error(ErrorKind::kUsage, fmt::format("{} needs a {}, and {} is the next option", seen.name, seen.option->get_type_name() == "FILE" ? "file" : "value", long_name(seen.next)), {},
+                fmt::format("see {} in fathom {} --help-all", seen.name, seen.app->get_name()));
+  }
+}
+
+UnknownOption unknown_option(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (const Seen& seen : options_in(app, arguments)) {
+    if (seen.option) continue;
+    const std::string command = seen.app == &app ? "fathom" : "fathom " + seen.app->get_name();
+    const std::string nearest = nearest_option(*seen.app, seen.name);
+    return {seen.name, command, nearest.empty() ? fmt::format("see {} --help", command) : fmt::format("did you mean '{}'?", nearest)};
+  }
+  return {};
+}
+
+}  // namespace fathom
