@@ -77,6 +77,13 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
   const std::string name = message.substr(0, message.find(':'));
   if (message.starts_with("--") && message.find(" required ") != std::string::npos && message.ends_with(" missing")) return name + " needs a value";
   if (message.starts_with("--") && message.find("At Most 1 required") != std::string::npos) return name + " is given more than once";
+  // "--threads: Value x not in range 1 to 4096" of what is no number at all.
+  if (const std::size_t value = message.find(": Value "), range = message.find(" not in range "); value != std::string::npos && range != std::string::npos && value + 8 <= range) {
+    const std::string text = message.substr(value + 8, range - value - 8);
+    char* end = nullptr;
+    std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != 0) return fmt::format("{}: '{}' is not a number{}", name, text.substr(0, 80), message.substr(range).replace(0, 13, ":"));
+  }
   if (message == "A subcommand is required") return "a COMMAND is required";
   return message;
 }

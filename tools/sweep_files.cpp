@@ -147,6 +147,11 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
   std::vector<SweepValue> values;
   int number = 0;
   bool header = writer.header().empty();
+  // A row without its measured time, as an interrupt once left behind: the last one is measured again.
+  const auto measured = std::find(writer.figures().begin(), writer.figures().end(), "measured_s");
+  const std::size_t time = writer.keys().size() + static_cast<std::size_t>(measured - writer.figures().begin());
+  SweepProgress before;
+  bool half = false;
   while (std::getline(file, line)) {
     if (file.eof()) {  // no line end: died while writing it
       progress.dropped = true;
@@ -166,6 +171,8 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
     const std::size_t keys = row.size();
     if (line.compare(0, keys, row) != 0 || line.size() == keys || line[keys] != ',') other(number, "the row is not the one that this sweep has here");
     const std::string& status = evaluator.evaluate(point, values);
+    before = progress;
+    half = false;
     if (!counted) {
       writer.write_figures(values, status, row);
       row.pop_back();
@@ -185,13 +192,19 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
         if (!cell.exact() || *cell.exact() != values[i].count) changed(number, fmt::format("{} is '{}', not '{}'", (*counted)[i], exact_text(cell).substr(0, 60), to_string(values[i].count)));
       }
       if (!cells.back().empty()) ++progress.failed;
+      half = counted && measured != writer.figures().end() && cells.back().empty() && cells[time].empty();
     } else if (!status.empty()) {
       ++progress.failed;
     }
-    keepers.offer(writer, progress.rows, line);
+    if (!half) keepers.offer(writer, progress.rows, line);
     ++progress.rows;
     progress.bytes += line.size() + 1;
   }
+  if (half) {
+    progress = before;
+    progress.dropped = true;
+  }
+  if (progress.rows == 0) progress.bytes = 0;  // no row: the header too is written again
   return progress;
 }
 

@@ -21,7 +21,7 @@ class BadInput(CliTest):
             (["fathom has no option '--bogus'", "fathom --help"], "--bogus"), (["fathom has no option '-V'", "--version"], "-V"), ("fathom count has no option '-Z'", "count", "-Z"),
             (["fathom count has no option '--ouput'", "'--output'"], "count", "--ouput", "json"), ("--timeline needs a file", "trace", "mod-tiny", "--text", "x", "--timeline", "--save", "t.html"),
             ("--seq needs a value", "count", "mod-tiny", "--seq", "--batch", "2"), ("'5parsecs' is not a number of seconds, such as 5", "run", "mod-tiny", "--time", "5parsecs"),
-            ("'2s' is not a number of seconds", "calibrate", "--time", "2s"), ("takes no further argument: 'words'", "list", "models", "extra", "words"), ("leave it out", "count", "mod-tiny", "--full-mask=banana"),
+            ("--threads: 'x' is not a number: 1 to 4096", "run", "mod-tiny", "--threads", "x"), ("'2s' is not a number of seconds", "calibrate", "--time", "2s"), ("takes no further argument: 'words'", "list", "models", "extra", "words"), ("leave it out", "count", "mod-tiny", "--full-mask=banana"),
         ):
             self.quick(2, words, *arguments)
         for words, shape in (("below 1: 0", "0x4x4"), ("below 1: -1", "-1x2x3"), ("too large: 99999999999999999999", "99999999999999999999x2x3"), ("too large", "2147483649x1x1"),

@@ -191,8 +191,14 @@ class Sweep(CliTest):
         rows = list(csv.DictReader(io.StringIO(kept)))
         self.assertTrue(1 <= len(rows) < 4, kept)
         self.assertTrue(all(row["measured_s"] for row in rows), kept)
-        self.run_fathom(*command, "--resume")
-        self.assertTrue(file.read_text().startswith(kept))
+        # as earlier versions left it: the last row without its figures
+        cut = {**rows[-1], "measured_s": "", "spread": "0", "error": "", "verdict": "skipped"}
+        whole = kept[: kept.rstrip("\n").rindex("\n") + 1]
+        file.write_text(whole + ",".join(cut.values()) + "\n")
+        talk = self.run_fathom(*command, "--resume").stderr
+        if len(rows) > 1:
+            self.assertIn(f"{len(rows) - 1} of 4 rows are in", talk)
+        self.assertTrue(file.read_text().startswith(whole))
         rows = list(csv.DictReader(io.StringIO(file.read_text())))
         self.assertEqual([(row["seq"], bool(row["measured_s"])) for row in rows], [("16", True), ("32", True), ("48", True), ("64", True)])
 
