@@ -105,8 +105,7 @@ struct HtmlParts {
     out += "<dl>\n";
     for (const KeyValues::Item& item : list.items) {
       std::string value = inline_html(format_cell(item.value, item.unit));
-      if (const u128* count = item.value.exact(); count != nullptr && *count >= 10000)
-        value += " (" + grouped(*count) + ")";
+      value += exact_in_brackets(item.value, item.unit);
       if (!item.source.empty()) value += " <span class=\"source\">" + inline_html(item.source) + "</span>";
       out += "<dt>" + inline_html(item.label) + "</dt><dd>" + value + "</dd>\n";
     }

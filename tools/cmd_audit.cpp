@@ -61,7 +61,9 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
 
 int run_audit(const AuditArgs& flags) {
   check_output_flags(flags.output);
-  return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output);
+  OtherForms forms;
+  forms.asked = fmt::format("{}, seq {}", flags.model, flags.length);
+  return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output, forms);
 }
 
 }  // namespace
