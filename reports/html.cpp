@@ -143,10 +143,10 @@ struct HtmlParts {
 }  // namespace
 
 std::string render_html(const ReportTable& table) {
-  // A table of words only is read, not compared: on a phone its rows become paragraphs.
+  // A table of words, at most after a number of its row, is read, not compared: it is shown in full, and on a phone its rows become paragraphs.
   const bool prose =
-      std::none_of(table.columns.begin(), table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
-  std::string out = fmt::format("<div class=\"scroll\"><table class=\"sortable{}\" id=\"t-{}\">\n",
+      table.columns.size() > 1 && std::none_of(table.columns.begin() + 1, table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
+  std::string out = fmt::format("<div class=\"scroll{0}\"><table class=\"sortable{0}\" id=\"t-{1}\">\n",
                                 prose ? " prose" : "", HtmlParts::anchor(table.key));
   if (!table.title.empty()) out += "<caption>" + inline_html(table.title) + "</caption>\n";
   out += "<thead><tr>";

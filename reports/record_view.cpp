@@ -96,6 +96,20 @@ void add_error_paragraph(Document& document, const Record& record) {
   if (!text.empty()) document.paragraph(text + ".");
 }
 
+// A run that nothing was predicted for: what was measured, and how well it is known.
+void add_measured_paragraph(Document& document, const Record& record) {
+  std::string text;
+  for (const Result& result : record.results) {
+    const double measured = result.totals.number("measured_s"), spread = result.totals.number("spread"), rate = result.totals.number("tokens_per_s");
+    if (std::isnan(measured) || !std::isnan(result.totals.number("predicted_s"))) continue;
+    text += fmt::format("{}`{}`: measured {}", text.empty() ? "" : "; ", result.model, format_value(measured, Unit::kSeconds));
+    if (!std::isnan(spread)) text += ", spread " + format_value(spread, Unit::kPercent, 2);
+    if (const Cell* samples = result.totals.find("samples"); samples && samples->is_number()) text += fmt::format(", {} samples", format_cell(*samples, Unit::kCount));
+    if (!std::isnan(rate)) text += ", " + format_value(rate, Unit::kTokenRate, 3);
+  }
+  if (!text.empty()) document.paragraph(text + ".");
+}
+
 // Two models that are no twins: ratios, and no word of FLOPs that were saved.
 void add_relative_paragraph(Document& document, const Result& result) {
   const Cell* to = result.totals.find("relative_to");
@@ -140,6 +154,7 @@ Document view_record(const Record& record, const ViewOptions& options) {
   document.title = fmt::format("fathom {}: {}", record.command, fmt::join(models, ", "));
   if (const std::string asked = asked_text(record); !asked.empty()) document.paragraph("Asked: " + asked + ".");
   add_error_paragraph(document, record);
+  add_measured_paragraph(document, record);
   std::string last;
   for (const Result& result : record.results) add_pair_paragraph(document, result, last);
 

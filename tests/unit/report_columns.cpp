@@ -62,6 +62,20 @@ TEST_CASE("lookup takes JSON paths and suggests names", "[reports]") {
   CHECK(lookup_column("totals.predicted_s").key == "predicted_s");
   CHECK(lookup_column("ops[].verdict").key == "verdict");
   CHECK(lookup_column("convention.flops").key == "convention_flops");
+  // Headings as tables have them; a key goes before a heading of the same word ("kernels").
+  CHECK(lookup_column("predicted").key == "predicted_s");
+  CHECK(lookup_column("of peak").key == "peak_fraction");
+  CHECK(lookup_column("a/a noise").key == "noise");
+  CHECK(lookup_column("KV cache").key == "kv_bytes");
+  CHECK(find_heading("normalised") == find_column("normalised_s"));
+  CHECK(find_heading("normal") == nullptr);
+  CHECK(find_heading("") == nullptr);
+  try {
+    lookup_column("predictd_s", "--columns");
+    FAIL("found");
+  } catch (const Error& error) {
+    CHECK(error.where().key == "--columns");
+  }
   try {
     lookup_column("predictd_s");
     FAIL("found");
