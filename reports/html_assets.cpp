@@ -21,7 +21,7 @@ pre{background:var(--soft);padding:12px 14px;border-radius:8px;overflow-x:auto}
 .scroll.prose{max-height:none}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:8px 12px}
-th,td{padding:6px 10px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
+th,td{padding:6px 8px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
 tbody tr:last-child td,tfoot tr:last-child td{border-bottom:0}
 td.n,th.n{text-align:right;white-space:nowrap}
 td.p,td.k{white-space:nowrap}
@@ -33,7 +33,7 @@ tfoot td{font-weight:600;border-top:2px solid var(--grid)}
 td.s{color:var(--dim);font-style:italic}
 th button{all:unset;cursor:pointer;font-weight:600}
 th button:focus-visible{outline:2px solid var(--c0);outline-offset:2px;border-radius:3px}
-th button::after{content:"\2195";opacity:.35;margin-left:.35em;font-size:.85em}
+th button::after{content:"\2195";opacity:.35;margin-left:.2em;font-size:.85em}
 th[aria-sort=ascending] button::after{content:"\2191";opacity:1}
 th[aria-sort=descending] button::after{content:"\2193";opacity:1}
 .v-within{color:var(--c2)}.v-slow,.v-fast{color:var(--c1)}.v-light{color:var(--c3);font-weight:600}

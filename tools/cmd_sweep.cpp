@@ -49,7 +49,7 @@ ReportTable kept_table(const std::string& key, const std::string& title, const s
       table.add_column(ReportColumn{name, name, unit, priority});
     }
   };
-  // What tells the rows apart is always shown; what is the same in all of them gives way first and is said below.
+  // What tells the rows apart goes before all but the columns that rank; what is the same in all of them gives way first and is said below.
   std::vector<std::vector<Cell>> rows;
   for (const SweepFront::Entry& entry : entries) rows.push_back(writer.read(entry.line));
   const auto varies = [&](std::size_t c) { return std::any_of(rows.begin(), rows.end(), [&](const std::vector<Cell>& row) { return exact_text(row[c]) != exact_text(rows[0][c]); }); };
@@ -57,11 +57,11 @@ ReportTable kept_table(const std::string& key, const std::string& title, const s
   for (std::size_t c = 0; c < writer.keys().size(); ++c) {
     const SweepColumn& column = writer.keys()[c];
     const bool constant = rows.size() > 1 && !varies(c);
-    add(column.key, column.unit, constant ? 9 : 0);
+    add(column.key, column.unit, constant ? 9 : rows.size() > 1 ? 1 : 2);
     if (constant && !rows[0][c].empty()) same += fmt::format("{}{} {}", same.empty() ? "The same in every row: " : ", ", column.key, exact_text(rows[0][c]));
   }
   if (!same.empty()) table.caption = same + ".";
-  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, ranks(figure) || figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 0 : 3);
+  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, ranks(figure) ? 0 : figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 2 : 3);
   for (std::vector<Cell>& cells : rows) {
     cells.pop_back();  // kept rows have no status
     table.add_row(std::move(cells));
