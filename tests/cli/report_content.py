@@ -100,6 +100,17 @@ class ReportContent(CliTest):
                     self.assertIn(words, text, arguments)
             self.assertNotIn("Reproduce", self.run_fathom(*arguments, "-o", "csv", "-q").stdout)
 
+    def test_pages_of_words_and_maps(self):
+        """A table of words is no scroller that hides its end; a legend names only what is drawn; wall-clocks of a plan have one unit."""
+        self.run_fathom("audit", *self.saved("a.html"))
+        self.assertIn('<div class="scroll prose"><table class="sortable prose" id="t-claims">', (self.folder / "a.html").read_text())
+        for model, full in (("demo-8x12", False), ("mod-tiny", True)):  # every block of the demo is routed, every second of the other
+            self.run_fathom("trace", model, "--text", "routed depth", "--backend", "reference", *self.saved("t.html", "t.txt", "t.gp"), "-q")
+            for page in (self.folder / "t.html", self.folder / "t.txt", *(self.folder / "t_plots").glob("routing-map*.gp")):
+                self.assertEqual("full block" in page.read_text(), full, page)
+        plan = self.run_fathom("plan", "--on", "h200", "--predictor", "roofline", "-o", "md").stdout
+        self.assertEqual(len(set(re.findall(r"(?m)[\d.,]+\u00a0(s|min|h|d) \|$", plan))), 1)
+
     def test_single_samples(self):
         """Every pass and every round of every op: the medians are those of the record, and reading and writing keep them."""
         record = self.json("run", "mod-tiny", "--backend", "reference", "--rounds", "5", "--seq", "32", "-o", "json", "-q")
