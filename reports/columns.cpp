@@ -62,7 +62,7 @@ const std::vector<Column> kColumns{
      "Multiply-adds that the kernels really performed, 2 FLOP each, tile padding included where a kernel pads.", "",
      "ops[]"},
     {"convention_flops", "convention FLOP", kFlop, 1,
-     "FLOP under the named convention. A string in JSON where it is not an integer.", "see `fathom explain convention NAME MODEL`",
+     "FLOP under the named convention. A string in JSON where it is not an integer.", "see fathom explain convention NAME MODEL",
      "convention.flops"},
     {"elements_vector", "vector elements", kCount, 5,
      "Elements touched once each by norms, softmax, activations, residual adds, RoPE, gather, scatter, top-k and "
@@ -115,7 +115,7 @@ const std::vector<Column> kColumns{
     {"predicted_lo_s", "lower", kSeconds, 5, "Lower end of the prediction's 80 % interval.",
      "10 % quantile of held-out errors", "totals, ops[]"},
     {"predicted_hi_s", "upper", kSeconds, 5, "Upper end of the prediction's 80 % interval.",
-     "90 % quantile of held-out errors; `unbounded` from a thousand times the prediction on, far outside the calibrated range", "totals, ops[]"},
+     "90 % quantile of held-out errors; unbounded from a thousand times the prediction on, far outside the calibrated range", "totals, ops[]"},
     {"predicted_p50_s", "pred. p50", kSeconds, 4, "Predicted 50th percentile of the step over the random rows of routed blocks.", "convolution of E[t(n)] over blocks", "totals"},
     {"predicted_p95_s", "pred. p95", kSeconds, 5, "Predicted 95th percentile of the step over random rows.", "", "totals"},
     {"predicted_p99_s", "pred. p99", kSeconds, 5, "Predicted 99th percentile of the step over random rows.", "", "totals"},

@@ -42,7 +42,8 @@ const char* verdict_class(std::string_view verdict) {
   return "";
 }
 
-std::string table_cell(const Cell& cell, const ReportColumn& column) {
+// `named`: the cell says its heading where the table is shown without its head (on a phone).
+std::string table_cell(const Cell& cell, const ReportColumn& column, bool named) {
   const bool numeric = is_numeric(column.unit);
   const std::string shown = cell_text(cell, column);
   std::string classes = "n";
@@ -52,6 +53,7 @@ std::string table_cell(const Cell& cell, const ReportColumn& column) {
   if (column.key == "verdict") classes += verdict_class(shown);
   std::string out = "<td";
   if (!classes.empty()) out += " class=\"" + classes + "\"";
+  if (named) out += " data-l=\"" + xml_escape(printable(column.label)) + "\"";
   if (cell.is_number()) {
     const std::string exact = exact_text(cell);
     out += " data-v=\"" + exact + "\"";
@@ -158,7 +160,7 @@ std::string render_html(const ReportTable& table) {
   std::string footer;
   for (const ReportTable::Row& row : table.rows) {
     std::string line = "<tr>";
-    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c]);
+    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c], prose && table.columns.size() > 3);
     (row.total ? footer : out) += line + "</tr>\n";
   }
   out += "</tbody>\n";

@@ -63,6 +63,7 @@ table.prose thead{display:none}
 table.prose,table.prose tbody,table.prose tr,table.prose td{display:block}
 table.prose tr{border-bottom:1px solid var(--grid);padding:8px 10px}
 table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal;text-align:left}
+table.prose td[data-l]:empty{display:none}table.prose td[data-l]::before{content:attr(data-l) ": ";color:var(--dim)}
 table.prose td+td{color:var(--dim)}table.prose td+td+td{color:var(--fg)}
 }
 @media print{.scroll{max-height:none;overflow:visible;border:0}thead th{position:static}th button::after{content:none}}

@@ -13,6 +13,7 @@
 #include "models/params.hpp"
 #include "models/plan/isoflop.hpp"
 #include "models/registry.hpp"
+#include "reports/format.hpp"
 #include "tools/cli.hpp"
 #include "tools/machines.hpp"
 
@@ -184,7 +185,7 @@ int run_plan(const PlanArgs& flags) {
   std::string names;
   for (const Network& network : networks) names += (names.empty() ? "" : ", ") + network.name;
   OtherForms forms;
-  forms.asked = fmt::format("{}, budgets {} FLOP, batch {}, seq {}, bf16, MoD every {} at capacity {}, convention {}{}", names, flags.budgets, flags.batch, flags.length, flags.every, options.capacity.str(), flags.convention,
+  forms.asked = fmt::format("{}, budgets {} FLOP, batch {}, seq {}, dtype bf16, MoD every {} at capacity {}, convention {}{}", names, flags.budgets, flags.batch, grouped(static_cast<u128>(flags.length)), flags.every, options.capacity.str(), flags.convention,
                             flags.on.empty() ? "" : ", machine " + flags.on);
   return emit_document(plan_document(plan_isoflop(networks, options), options, time_source), flags.output, forms);
 }

@@ -50,6 +50,7 @@ TEST_CASE("entries are unique sentences and file keys carry their base unit", "[
     INFO(column.key);
     CHECK(keys.insert(column.key).second);
     CHECK(column.meaning.ends_with('.'));
+    CHECK(column.formula.find('`') == std::string_view::npos);  // it is shown as code whole
     CHECK(!column.label.empty());
     CHECK(!column.where.empty());
     CHECK(!base_unit(column).empty());
