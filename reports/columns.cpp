@@ -62,7 +62,7 @@ const std::vector<Column> kColumns{
      "Multiply-adds that the kernels really performed, 2 FLOP each, tile padding included where a kernel pads.", "",
      "ops[]"},
     {"convention_flops", "convention FLOP", kFlop, 1,
-     "FLOP under the named convention. A string in JSON where it is not an integer.", "see `fathom explain convention NAME MODEL`",
+     "FLOP under the named convention. A string in JSON where it is not an integer.", "see fathom explain convention NAME MODEL",
      "convention.flops"},
     {"elements_vector", "vector elements", kCount, 5,
      "Elements touched once each by norms, softmax, activations, residual adds, RoPE, gather, scatter, top-k and "
@@ -115,7 +115,7 @@ const std::vector<Column> kColumns{
     {"predicted_lo_s", "lower", kSeconds, 5, "Lower end of the prediction's 80 % interval.",
      "10 % quantile of held-out errors", "totals, ops[]"},
     {"predicted_hi_s", "upper", kSeconds, 5, "Upper end of the prediction's 80 % interval.",
-     "90 % quantile of held-out errors; `unbounded` from a thousand times the prediction on, far outside the calibrated range", "totals, ops[]"},
+     "90 % quantile of held-out errors; unbounded from a thousand times the prediction on, far outside the calibrated range", "totals, ops[]"},
     {"predicted_p50_s", "pred. p50", kSeconds, 4, "Predicted 50th percentile of the step over the random rows of routed blocks.", "convolution of E[t(n)] over blocks", "totals"},
     {"predicted_p95_s", "pred. p95", kSeconds, 5, "Predicted 95th percentile of the step over random rows.", "", "totals"},
     {"predicted_p99_s", "pred. p99", kSeconds, 5, "Predicted 99th percentile of the step over random rows.", "", "totals"},
@@ -143,9 +143,10 @@ const std::vector<Column> kColumns{
      "Lower bound that no execution can beat: the larger of arithmetic and traffic at datasheet or probed peak.",
      "max(flops/peak, bytes/bandwidth)", "ops[]"},
 
-    {"measured_s", "measured", kSeconds, 0, "Median measured time.", "median over samples", "totals, ops[]"},
-    {"normalised_s", "normalised", kSeconds, 2, "Step time as the sum of bracketed ops, machine state divided out.",
-     "sum over ops of median(t/r) * reference", "totals"},
+    {"measured_s", "measured", kSeconds, 0, "Median measured time. Of a configuration: the whole step, end to end, in the machine state of the day. Of an op: all its uses, timed in place and normalised as "
+     "normalised_s is, so that ops add up to that one; in a trace: one pass as it ran.", "median over samples", "totals, ops[]"},
+    {"normalised_s", "normalised", kSeconds, 2, "Step time as the sum of ops timed in place, machine state divided out; of a part or pass: the sum of its ops (their measured_s).",
+     "sum over ops of median(t/r) * reference", "totals, parts of pages"},
     {"min_s", "min", kSeconds, 6, "Fastest sample.", "", "totals, ops[]"},
     {"p50_s", "p50", kSeconds, 3, "50th percentile of the samples.", "", "totals, ops[]"},
     {"p95_s", "p95", kSeconds, 4, "95th percentile of the samples.", "", "totals, ops[]"},
@@ -214,7 +215,9 @@ const std::vector<Column> kColumns{
      "predicted_s / measured_s - 1", "totals, ops[]"},
     {"share", "share", kPercent, 3, "This row's share of the step's time.", "measured_s / sum of measured_s", "ops[]"},
     {"verdict", "verdict", kText, 1,
-     "within (inside the interval), fast, slow, faster-than-light, noisy, too-short, out-of-range or skipped.", "",
+     "within: measured inside the predicted interval (without one: within 10 % of the prediction). fast, slow: measured below, above it. noisy: not graded, for the A/A noise is "
+     "above 4 % of an op or 2.5 % of a step, or something disturbed the op. faster-than-light: measured below the bound that nothing can beat, so count, clock or bound is wrong. "
+     "too-short: below what the clock resolves. out-of-range: outside what the prediction was fitted to. skipped: not measured.", "",
      "totals, ops[]"},
     {"predicted_ratio", "predicted ratio", kRatio, 1, "Predicted time over the dense twin's predicted time.",
      "predicted_s / predicted_s(dense)", "totals"},
@@ -283,19 +286,28 @@ const Column* find_column(std::string_view key) {
   return found == kColumns.end() ? nullptr : &*found;
 }
 
+const Column* find_heading(std::string_view name) {
+  if (const Column* column = find_column(name)) return column;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto same = [&](std::string_view label) { return std::equal(label.begin(), label.end(), name.begin(), name.end(), [&](char a, char b) { return lower(a) == lower(b); }); };
+  const auto found = std::find_if(kColumns.begin(), kColumns.end(), [&](const Column& c) { return same(c.label); });
+  return found == kColumns.end() ? nullptr : &*found;
+}
+
 const Column& column_named(std::string_view key) {
   if (const Column* column = find_column(key)) return *column;
   throw_internal("no glossary entry for column '" + std::string(key) + "' (reports/columns.cpp)");
 }
 
-const Column& lookup_column(std::string_view key) {
+const Column& lookup_column(std::string_view key, std::string_view option) {
   if (key == "convention.flops") key = "convention_flops";
   std::string_view last = key;
   if (const auto dot = key.rfind('.'); dot != std::string_view::npos) last = key.substr(dot + 1);
   if (const Column* column = find_column(last)) return *column;
+  if (const Column* column = find_heading(key)) return *column;
   std::vector<std::string> names;
   for (const Column& column : kColumns) names.emplace_back(column.key);
-  throw_input("unknown column '" + std::string(key) + "'", {{}, 0, std::string(key)}, name_hint(last, names));
+  throw_input("unknown column '" + std::string(key) + "'", {{}, 0, std::string(option.empty() ? key : option)}, name_hint(last, names));
 }
 
 std::string base_unit(const Column& column) {

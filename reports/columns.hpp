@@ -25,10 +25,12 @@ struct Column {
 const std::vector<Column>& all_columns();
 // nullptr when unknown.
 const Column* find_column(std::string_view key);
+// By key, or else by heading ("predicted", "of peak", "A/A noise"), upper and lower case alike; of several columns with one heading the first. nullptr when unknown.
+const Column* find_heading(std::string_view name);
 // Throws an internal Error when unknown: for keys written in the program.
 const Column& column_named(std::string_view key);
-// For keys written by the user ("totals.predicted_s" works too): throws an input Error with the nearest name.
-const Column& lookup_column(std::string_view key);
+// For keys or headings written by the user ("totals.predicted_s" works too): throws an input Error at `option` (empty: at the name) with the nearest name.
+const Column& lookup_column(std::string_view key, std::string_view option = {});
 
 // "FLOP (2 per MAC)", "bytes", "seconds", "fraction", "text": the unit of the value in files.
 std::string base_unit(const Column& column);

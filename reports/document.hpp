@@ -41,6 +41,7 @@ struct ReportColumn {
   int priority = 0;    // narrow terminals drop the highest first; 0 is never dropped
   int digits = 4;      // significant digits shown to people
   bool exact = false;  // show counts with all their digits
+  double like = 0;     // seconds: all cells in the unit of a time of this size; 0: each in its own
 };
 
 class ReportTable {

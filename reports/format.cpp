@@ -95,8 +95,9 @@ std::string with_prefix(const Decimal& decimal, Unit unit) {
   return fixed(decimal, shift) + (symbol.empty() ? "" : " ") + symbol;
 }
 
-std::string long_time(double seconds, int digits) {
-  const double size = std::fabs(seconds);
+// In the unit that a time of `like` seconds is read in.
+std::string long_time(double seconds, double like, int digits) {
+  const double size = std::fabs(like);
   if (size < 600) return significant(seconds, digits) + " s";
   if (size < 2 * 3600) return significant(seconds / 60, digits) + " min";
   if (size < 2 * 86400) return significant(seconds / 3600, digits) + " h";
@@ -151,7 +152,7 @@ std::string significant(double value, int digits) {
 std::string format_value(u128 value, Unit unit, int digits) {
   if (unit == Unit::kPercent || unit == Unit::kSignedPercent)
     return percent(to_double(value), unit == Unit::kSignedPercent);
-  if (unit == Unit::kSeconds && value >= 100) return long_time(to_double(value), digits);
+  if (unit == Unit::kSeconds && value >= 100) return long_time(to_double(value), to_double(value), digits);
   const std::string symbol(unit_symbol(unit));
   if (value < 10000 || !has_prefixes(unit)) {
     if (value >= 1000 && unit == Unit::kBytes) return with_prefix(round_count(value, digits), unit);
@@ -166,13 +167,26 @@ std::string format_value(double value, Unit unit, int digits) {
   if (unit == Unit::kPercent || unit == Unit::kSignedPercent) return percent(value, unit == Unit::kSignedPercent);
   if (value == 0) return symbol.empty() ? "0" : "0 " + symbol;
   if (!has_prefixes(unit)) return significant(value, digits) + (symbol.empty() ? "" : " " + symbol);
-  if (unit == Unit::kSeconds && std::fabs(value) >= 100) return long_time(value, digits);
+  if (unit == Unit::kSeconds && std::fabs(value) >= 100) return long_time(value, value, digits);
   const Decimal decimal = round_real(value, digits);
   if (decimal.exponent < kLowest - 2 || decimal.exponent > kHighest + 2 ||
       (lowest_prefix(unit) == 0 && decimal.exponent < -3)) {
     return significant(value, digits) + (symbol.empty() ? "" : " " + symbol);
   }
   return with_prefix(decimal, unit);
+}
+
+std::string format_time_like(double seconds, double like, int digits) {
+  if (!std::isfinite(seconds) || !(std::fabs(like) >= 100)) return format_value(seconds, Unit::kSeconds, digits);
+  return long_time(seconds, like, digits);
+}
+
+std::string exact_in_brackets(const Cell& cell, Unit unit) {
+  const u128* count = cell.exact();
+  if (count == nullptr || *count < 10000 || unit == Unit::kSeconds) return "";
+  const std::string exact = format_cell(cell, unit), digits = grouped(*count), symbol(unit_symbol(unit));
+  if (exact == digits) return "";  // shown with all its digits already
+  return " (" + digits + (symbol.empty() ? "" : " " + symbol) + ")";
 }
 
 std::string format_cell(const Cell& cell, Unit unit, int digits) {

@@ -21,6 +21,12 @@ std::string format_value(double value, Unit unit, int digits = 4);
 // As format_value; a status is shown as its reason in parentheses, an empty cell as "".
 std::string format_cell(const Cell& cell, Unit unit, int digits = 4);
 
+// Seconds in the unit (s, min, h, d, years) that `like` is shown in, for columns whose times are read against each other; as format_value where that has a prefix.
+std::string format_time_like(double seconds, double like, int digits = 4);
+
+// What follows a rounded value so that it is exact: " (25,276,510,208 B)"; "" for counts below 10,000, which are exact as shown.
+std::string exact_in_brackets(const Cell& cell, Unit unit);
+
 // Full precision without prefix: digits of a count, the shortest round-trip text of a double; "" for a status.
 std::string exact_text(const Cell& cell);
 

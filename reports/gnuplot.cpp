@@ -169,8 +169,9 @@ std::string gnuplot_script(const RoutingMap& map, std::size_t which) {
       ticks += fmt::format("{}'{}' {}", quarter > 0 ? ", " : "", (frame.states[0].size() - 1) * quarter / 4, shortest(cells * static_cast<double>(quarter) / 4 - 0.5));
     out += fmt::format("set xtics ({})\n", ticks);
   }
-  return out + "plot $map matrix with image notitle, NaN with points pt 5 lc rgb '#0072b2' title 'processed', \\\n     NaN with points pt 5 lc rgb '#eceff2' title 'skipped', "
-               "NaN with points pt 5 lc rgb '#c3cad3' title 'full block'\n";
+  const bool full = std::find(grid.full.begin(), grid.full.end(), true) != grid.full.end();
+  return out + "plot $map matrix with image notitle, NaN with points pt 5 lc rgb '#0072b2' title 'processed', \\\n     NaN with points pt 5 lc rgb '#eceff2' title 'skipped'" +
+         (full ? ", NaN with points pt 5 lc rgb '#c3cad3' title 'full block'\n" : "\n");
 }
 
 }  // namespace fathom

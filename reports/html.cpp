@@ -42,7 +42,8 @@ const char* verdict_class(std::string_view verdict) {
   return "";
 }
 
-std::string table_cell(const Cell& cell, const ReportColumn& column) {
+// `named`: the cell says its heading where the table is shown without its head (on a phone).
+std::string table_cell(const Cell& cell, const ReportColumn& column, bool named) {
   const bool numeric = is_numeric(column.unit);
   const std::string shown = cell_text(cell, column);
   std::string classes = "n";
@@ -52,6 +53,7 @@ std::string table_cell(const Cell& cell, const ReportColumn& column) {
   if (column.key == "verdict") classes += verdict_class(shown);
   std::string out = "<td";
   if (!classes.empty()) out += " class=\"" + classes + "\"";
+  if (named) out += " data-l=\"" + xml_escape(printable(column.label)) + "\"";
   if (cell.is_number()) {
     const std::string exact = exact_text(cell);
     out += " data-v=\"" + exact + "\"";
@@ -105,8 +107,7 @@ struct HtmlParts {
     out += "<dl>\n";
     for (const KeyValues::Item& item : list.items) {
       std::string value = inline_html(format_cell(item.value, item.unit));
-      if (const u128* count = item.value.exact(); count != nullptr && *count >= 10000)
-        value += " (" + grouped(*count) + ")";
+      value += exact_in_brackets(item.value, item.unit);
       if (!item.source.empty()) value += " <span class=\"source\">" + inline_html(item.source) + "</span>";
       out += "<dt>" + inline_html(item.label) + "</dt><dd>" + value + "</dd>\n";
     }
@@ -144,10 +145,10 @@ struct HtmlParts {
 }  // namespace
 
 std::string render_html(const ReportTable& table) {
-  // A table of words only is read, not compared: on a phone its rows become paragraphs.
+  // A table of words, at most after a number of its row, is read, not compared: it is shown in full, and on a phone its rows become paragraphs.
   const bool prose =
-      std::none_of(table.columns.begin(), table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
-  std::string out = fmt::format("<div class=\"scroll\"><table class=\"sortable{}\" id=\"t-{}\">\n",
+      table.columns.size() > 1 && std::none_of(table.columns.begin() + 1, table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
+  std::string out = fmt::format("<div class=\"scroll{0}\"><table class=\"sortable{0}\" id=\"t-{1}\">\n",
                                 prose ? " prose" : "", HtmlParts::anchor(table.key));
   if (!table.title.empty()) out += "<caption>" + inline_html(table.title) + "</caption>\n";
   out += "<thead><tr>";
@@ -159,7 +160,7 @@ std::string render_html(const ReportTable& table) {
   std::string footer;
   for (const ReportTable::Row& row : table.rows) {
     std::string line = "<tr>";
-    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c]);
+    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c], prose && table.columns.size() > 3);
     (row.total ? footer : out) += line + "</tr>\n";
   }
   out += "</tbody>\n";

@@ -6,7 +6,7 @@ std::string_view html_style() {
   return R"css(*{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
-main{max-width:1200px;margin:0 auto;padding:24px 20px 64px}
+main{max-width:1280px;margin:0 auto;padding:24px 20px 64px}
 h1{font-size:1.75rem;line-height:1.25;margin:.4em 0 .6em}
 h2{font-size:1.3rem;margin:2em 0 .6em;padding-bottom:.25em;border-bottom:1px solid var(--grid)}
 h3{font-size:1.08rem;margin:1.6em 0 .5em}
@@ -17,10 +17,11 @@ pre{background:var(--soft);padding:12px 14px;border-radius:8px;overflow-x:auto}
 .note{border-left:4px solid var(--c0);background:var(--soft);padding:8px 14px;margin:10px 0;border-radius:0 8px 8px 0;max-width:80ch;overflow-wrap:anywhere}
 .note.warning{border-color:var(--c1)}.note.skipped{border-color:var(--c7)}
 .note b{margin-right:.4em}
-.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px;background:linear-gradient(to right,var(--bg) 40%,transparent) left/40px 100%,linear-gradient(to left,var(--bg) 40%,transparent) right/40px 100%,linear-gradient(to right,var(--mf),transparent) left/16px 100%,linear-gradient(to left,var(--mf),transparent) right/16px 100%;background-repeat:no-repeat;background-attachment:local,local,scroll,scroll}
+.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px;background:linear-gradient(to top,var(--bg) 40%,transparent) bottom/100% 40px,linear-gradient(to right,var(--bg) 40%,transparent) left/40px 100%,linear-gradient(to left,var(--bg) 40%,transparent) right/40px 100%,linear-gradient(to top,var(--mf),transparent) bottom/100% 16px,linear-gradient(to right,var(--mf),transparent) left/16px 100%,linear-gradient(to left,var(--mf),transparent) right/16px 100%;background-repeat:no-repeat;background-attachment:local,local,local,scroll,scroll,scroll}
+.scroll.prose{max-height:none}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:8px 12px}
-th,td{padding:6px 12px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
+th,td{padding:6px 8px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
 tbody tr:last-child td,tfoot tr:last-child td{border-bottom:0}
 td.n,th.n{text-align:right;white-space:nowrap}
 td.p,td.k{white-space:nowrap}
@@ -32,7 +33,7 @@ tfoot td{font-weight:600;border-top:2px solid var(--grid)}
 td.s{color:var(--dim);font-style:italic}
 th button{all:unset;cursor:pointer;font-weight:600}
 th button:focus-visible{outline:2px solid var(--c0);outline-offset:2px;border-radius:3px}
-th button::after{content:"\2195";opacity:.35;margin-left:.35em;font-size:.85em}
+th button::after{content:"\2195";opacity:.35;margin-left:.2em;font-size:.85em}
 th[aria-sort=ascending] button::after{content:"\2191";opacity:1}
 th[aria-sort=descending] button::after{content:"\2193";opacity:1}
 .v-within{color:var(--c2)}.v-slow,.v-fast{color:var(--c1)}.v-light{color:var(--c3);font-weight:600}
@@ -61,7 +62,8 @@ td.p wbr{display:inline}
 table.prose thead{display:none}
 table.prose,table.prose tbody,table.prose tr,table.prose td{display:block}
 table.prose tr{border-bottom:1px solid var(--grid);padding:8px 10px}
-table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal}
+table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal;text-align:left}
+table.prose td[data-l]:empty{display:none}table.prose td[data-l]::before{content:attr(data-l) ": ";color:var(--dim)}
 table.prose td+td{color:var(--dim)}table.prose td+td+td{color:var(--fg)}
 }
 @media print{.scroll{max-height:none;overflow:visible;border:0}thead th{position:static}th button::after{content:none}}

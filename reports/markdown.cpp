@@ -104,8 +104,7 @@ struct MarkdownParts {
     out += sources ? "| | | source |\n|---|---|---|\n" : "| | |\n|---|---|\n";
     for (const KeyValues::Item& item : list.items) {
       std::string value = escape(format_cell(item.value, item.unit));
-      if (const u128* count = item.value.exact(); count != nullptr && *count >= 10000)
-        value += fmt::format(" ({})", grouped(*count));
+      value += exact_in_brackets(item.value, item.unit);
       out += fmt::format("| {} | {} |{}\n", escape(item.label), value, sources ? " " + escape(item.source) + " |" : "");
     }
     return out;

@@ -4,6 +4,7 @@
 // a new column needs no new code here. Commands fill records; every report is made from a record (`fathom report` does it later).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -91,6 +92,10 @@ struct ViewOptions {
   std::vector<std::string> columns;  // glossary keys: these instead of those the view would choose; empty: its choice
   int preview_rows = 0;       // of op tables in text and Markdown
 };
+// What was asked, for "Asked: ...": phase, sizes, types, machine; values of up to four configurations side by side.
+std::string asked_text(const Record& record);
+// Facts about a machine and a run, with their units; `wanted`: only those keys.
+void add_environment(KeyValues& list, const Figures& environment, const std::function<bool(const std::string&)>& wanted = {});
 // The report of a record.
 Document view_record(const Record& record, const ViewOptions& options);
 // All rows of one kind as one table, for CSV: "results" or "ops", with the identifying columns first and where and by what the row was

@@ -73,6 +73,32 @@ std::string left_out(const std::vector<std::string>& shown, const std::vector<Fi
   return names.empty() ? "" : fmt::format("Not shown: {} (`--columns all`; CSV and JSON have them).", names);
 }
 
+// Markdown's limit; more columns become a second table with the same leading ones.
+constexpr std::size_t kPageColumns = 11;
+
+void add_page_table(Document& document, const std::string& key, const std::string& title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& keys) {
+  ReportTable whole = make_table(key, title, rows, lead, keys);
+  std::size_t leading = 0;
+  while (leading < whole.columns.size() && std::find(lead.begin(), lead.end(), whole.columns[leading].key) != lead.end()) ++leading;
+  const std::size_t figures = whole.columns.size() - leading;
+  if (figures == 0) return;
+  const std::size_t room = std::max<std::size_t>(2, kPageColumns - std::min(leading, kPageColumns)), tables = (figures + room - 1) / room;
+  for (std::size_t t = 0; t < tables; ++t) {
+    std::vector<std::string> part;
+    for (std::size_t c = figures * t / tables; c < figures * (t + 1) / tables; ++c) part.push_back(whole.columns[leading + c].key);
+    document.add(make_table(t == 0 ? key : fmt::format("{}-{}", key, t + 1), t == 0 ? title : title + ", continued", rows, lead, part));
+  }
+}
+
+// The median of a step's samples is its measured time: said once, except beside the percentiles of a decode step or a generation.
+bool repeats_median(const std::vector<Figures>& rows) {
+  return std::all_of(rows.begin(), rows.end(), [](const Figures& row) {
+    const Cell *phase = row.find("phase"), *median = row.find("p50_s"), *measured = row.find("measured_s");
+    const bool percentiles = phase && phase->words() && (*phase->words() == "decode" || *phase->words() == "generate");
+    return !percentiles && (!median || (measured && exact_text(*median) == exact_text(*measured)));
+  });
+}
+
 void add_summary(Document& document, const std::vector<Figures>& rows, bool timed, const ViewOptions& options) {
   const std::vector<std::string> lead = varying(rows);
   if (!options.columns.empty()) {
@@ -81,21 +107,26 @@ void add_summary(Document& document, const std::vector<Figures>& rows, bool time
   }
   const bool page = options.page && !options.full_summary;
   if (timed) {
-    std::vector<std::string> keys = page ? kPageKeys : kTimeKeys;
+    const std::vector<std::string> times = without(kTimeKeys, !options.full_summary && repeats_median(rows) ? std::vector<std::string>{"p50_s"} : std::vector<std::string>{});
+    std::vector<std::string> keys = page ? kPageKeys : times;
     if (page && !any_has(rows, "measured_s")) keys.emplace_back("predicted_tokens_per_s");
     for (const std::string& key : without(all_keys(rows), kProfileTotalKeys))
       if (options.full_summary && std::find(kCountKeys.begin(), kCountKeys.end(), key) == kCountKeys.end()) keys.push_back(key);
-    document.add(make_table("results", "Configurations", rows, lead, keys));
+    if (page) add_page_table(document, "results", "Configurations", rows, lead, keys);
+    else document.add(make_table("results", "Configurations", rows, lead, keys));
     if (page) {
       if (any_has(rows, "measured_s")) keys.emplace_back("predicted_tokens_per_s");
-      ReportTable detail = make_table("times", "Distribution of times", rows, lead, without(kTimeKeys, keys));
-      if (detail.columns.size() > lead.size()) document.add(std::move(detail));
+      add_page_table(document, "times", "Distribution of times", rows, lead, without(times, keys));
     }
   }
   if (timed && !options.ops && !options.full_summary) return;
   const std::vector<std::string> counts = page ? without(kCountKeys, kMemoryKeys) : kCountKeys;
-  document.add(make_table("counts", timed ? page ? "Counts" : "Counts and memory" : "Configurations", rows, lead, counts));
-  if (page) document.add(make_table("memory", "Parameters and memory", rows, lead, kMemoryKeys));
+  if (!page) {
+    document.add(make_table("counts", timed ? "Counts and memory" : "Configurations", rows, lead, counts));
+    return;
+  }
+  add_page_table(document, "counts", timed ? "Counts" : "Configurations", rows, lead, counts);
+  add_page_table(document, "memory", "Parameters and memory", rows, lead, kMemoryKeys);
 }
 
 constexpr double kMostUnsure = 0.5;
@@ -158,7 +189,8 @@ void add_sums(Document& document, const Record& record, const std::string& by, c
           if (const Cell* count = op.find(key); count && count->exact()) sum += *count->exact();
       }
       if (predicted > 0) row.set("predicted_s", Cell::number(predicted));
-      if (measured > 0) row.set("measured_s", Cell::number(measured));
+      // Ops of a measurement are normalised, which their configuration's measured_s is not; those of a trace are as they ran.
+      if (measured > 0) row.set(result.totals.has("normalised_s") ? "normalised_s" : "measured_s", Cell::number(measured));
       if (predicted > 0 && measured > 0) row.set("error", Cell::number(predicted / measured - 1));
       if (measured > 0 && all > 0) row.set("share", Cell::number(measured / all));
       row.set("flops_matmul", Cell::count(counts[0].second));
@@ -169,7 +201,7 @@ void add_sums(Document& document, const Record& record, const std::string& by, c
   if (!several) return;
   std::vector<std::string> lead = varying(rows);
   lead.push_back(by);
-  document.add(make_table("by-" + by, title, rows, lead, {"predicted_s", "measured_s", "share", "error", "flops_matmul", "bytes_moved"}));
+  document.add(make_table("by-" + by, title, rows, lead, {"predicted_s", "normalised_s", "measured_s", "share", "error", "flops_matmul", "bytes_moved"}));
 }
 
 // Why ops have no grade, one row per reason: a table of ops has no room for sentences.

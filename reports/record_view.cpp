@@ -17,7 +17,9 @@ namespace {
 // What a summary says of the run; noise, ceilings and reference times of the machine are for those who look closer (--ops, -v, pages).
 const std::vector<std::string_view> kBriefly = {"predictor", "backend", "gpu", "threads", "stopped_by", "seconds_spent", "foreign_cpu"};
 
-void add_asked(Document& document, const Record& record) {
+}  // namespace
+
+std::string asked_text(const Record& record) {
   std::vector<Figures> scenarios;
   for (const Result& result : record.results) {
     Figures row = result.scenario;
@@ -35,11 +37,23 @@ void add_asked(Document& document, const Record& record) {
     std::string list;
     for (const std::string& value : values) list += (list.empty() ? "" : " / ") + value;
     const std::string name = std::string(key) == "phase" ? "" : std::string(key) + " ";
-    text += (text.empty() ? "Asked: " : ", ") + name + list;
+    text += (text.empty() ? "" : ", ") + name + list;
   }
-  if (const Cell* predictor = record.environment.find("predictor"); predictor && predictor->words()) text += ", predictor " + *predictor->words();
-  if (!text.empty()) document.paragraph(text + ".");
+  if (const Cell* predictor = record.environment.find("predictor"); predictor && predictor->words()) text += (text.empty() ? "predictor " : ", predictor ") + *predictor->words();
+  return text;
 }
+
+void add_environment(KeyValues& list, const Figures& environment, const std::function<bool(const std::string&)>& wanted) {
+  for (const auto& [key, cell] : environment.items()) {
+    if (wanted && !wanted(key)) continue;
+    // The names of facts end in their unit; processor time that others took is in cores.
+    const bool cores = cell.is_number() && (key == "foreign_cpu" || key == "steal");
+    const Unit unit = key.ends_with("_flops_per_s") ? Unit::kFlopRate : key.ends_with("_bytes") ? Unit::kBytes : Unit::kNone;
+    list.items.push_back({"", key, cores ? Cell::text(significant(cell.value(), 4) + " cores") : cell, cell.is_number() ? unit : Unit::kText, ""});
+  }
+}
+
+namespace {
 
 std::string percent(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
 
@@ -141,6 +155,20 @@ void add_error_paragraph(Document& document, const Record& record) {
   if (!text.empty()) document.paragraph(text + ".");
 }
 
+// A run that nothing was predicted for: what was measured, and how well it is known.
+void add_measured_paragraph(Document& document, const Record& record) {
+  std::string text;
+  for (const Result& result : record.results) {
+    const double measured = result.totals.number("measured_s"), spread = result.totals.number("spread"), rate = result.totals.number("tokens_per_s");
+    if (std::isnan(measured) || !std::isnan(result.totals.number("predicted_s"))) continue;
+    text += fmt::format("{}`{}`: measured {}", text.empty() ? "" : "; ", result.model, format_value(measured, Unit::kSeconds));
+    if (!std::isnan(spread)) text += ", spread " + format_value(spread, Unit::kPercent, 2);
+    if (const Cell* samples = result.totals.find("samples"); samples && samples->is_number()) text += fmt::format(", {} samples", format_cell(*samples, Unit::kCount));
+    if (!std::isnan(rate)) text += ", " + format_value(rate, Unit::kTokenRate, 3);
+  }
+  if (!text.empty()) document.paragraph(text + ".");
+}
+
 // Two models that are no twins: ratios, and no word of FLOPs that were saved.
 void add_relative_paragraph(Document& document, const Result& result, const std::vector<std::string>& keys) {
   const Cell* to = result.totals.find("relative_to");
@@ -183,8 +211,9 @@ Document view_record(const Record& record, const ViewOptions& options) {
   for (const Result& result : record.results)
     if (std::find(models.begin(), models.end(), result.model) == models.end()) models.push_back(result.model);
   document.title = fmt::format("fathom {}: {}", record.command, fmt::join(models, ", "));
-  add_asked(document, record);
+  if (const std::string asked = asked_text(record); !asked.empty()) document.paragraph("Asked: " + asked + ".");
   add_error_paragraph(document, record);
+  add_measured_paragraph(document, record);
   add_pair_paragraphs(document, record);
   const std::vector<std::string> keys = telling_apart(pointers(record));
   for (const Result& result : record.results) add_relative_paragraph(document, result, keys);
@@ -210,10 +239,8 @@ Document view_record(const Record& record, const ViewOptions& options) {
       KeyValues list;
       if (!version.empty()) list.add_text("made by", version);
       if (!started.empty()) list.add_text("started", started);
-      for (const auto& [key, cell] : environment.items()) {
-        const bool brief = std::find(kBriefly.begin(), kBriefly.end(), key) != kBriefly.end();
-        if (brief || options.ops || options.page || options.full_summary) list.items.push_back({"", key, cell, Unit::kNone, ""});
-      }
+      const bool all = options.ops || options.page || options.full_summary;
+      add_environment(list, environment, [&](const std::string& key) { return all || std::find(kBriefly.begin(), kBriefly.end(), key) != kBriefly.end(); });
       document.heading(title).add(std::move(list));
     }
     if (!arguments.empty()) document.heading("Reproduce", environment.items().empty() ? 2 : 3).code("fathom " + arguments);

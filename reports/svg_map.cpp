@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "reports/format.hpp"
 #include "reports/routing_grid.hpp"
@@ -93,6 +94,7 @@ std::string render_svg(const RoutingMap& map, const SvgOptions& options) {
   double x = left, y = axis + 34;
   const std::pair<const char*, const char*> keys[] = {{"on", "processed"}, {"off", "skipped"}, {"full", "full block"}};
   for (const auto& [style, name] : keys) {
+    if (std::string_view(style) == "full" && std::find(grid.full.begin(), grid.full.end(), true) == grid.full.end()) continue;
     const double need = 20 + text_width(name, 12) + 14;
     if (x > left && x + need > width - 4) {
       x = left;

@@ -24,6 +24,7 @@ std::string text_block(std::string_view text, int width, int indent) {
 
 std::string cell_text(const Cell& cell, const ReportColumn& column) {
   if (column.exact && cell.exact() != nullptr) return grouped(*cell.exact());
+  if (column.like > 0 && cell.is_number()) return format_time_like(cell.value(), column.like, column.digits);
   return printable(format_cell(cell, column.unit, column.digits));
 }
 
@@ -42,9 +43,7 @@ std::string render_text(const KeyValues& list, const TextOptions& options) {
   label_width = std::min(label_width, width / 2);
   for (const KeyValues::Item& item : list.items) {
     std::string value = printable(format_cell(item.value, item.unit));
-    if (const u128* count = item.value.exact(); count != nullptr && *count >= 10000 && item.unit != Unit::kSeconds) {
-      value += fmt::format(" ({})", grouped(*count));
-    }
+    value += exact_in_brackets(item.value, item.unit);
     if (!item.source.empty()) value += "  [" + printable(item.source) + "]";
     out += pad_right(clip_middle(item.label, label_width), label_width) + "  " +
            text_block(without_ticks(value), width, label_width + 2);

@@ -201,8 +201,10 @@ std::string render_text(const RoutingMap& map, const TextOptions& options) {
   label_width = std::min(label_width, width / 3);
   std::string out = titled(map.title, options);
   const bool unicode = options.unicode;
+  bool any_full = false;
   for (const RoutingMap::Frame& frame : map.frames) {
     const RoutingGrid grid = bucket(frame, static_cast<std::size_t>(std::max(width - label_width - 8, 4)));
+    any_full = any_full || std::find(grid.full.begin(), grid.full.end(), true) != grid.full.end();
     if (!frame.label.empty()) out += printable(frame.label) + "\n";
     for (std::size_t b = map.blocks.size(); b-- > 0;) {
       std::string line = pad_right(clip_middle(printable(map.blocks[b]), label_width), label_width) + " ";
@@ -230,9 +232,8 @@ std::string render_text(const RoutingMap& map, const TextOptions& options) {
       }
     }
   }
-  const std::vector<std::string> key =
-      unicode ? std::vector<std::string>{"█ processed", "· skipped", "═ full block (not routed)"}
-              : std::vector<std::string>{"# processed", ". skipped", "= full block (not routed)"};
+  std::vector<std::string> key = unicode ? std::vector<std::string>{"█ processed", "· skipped"} : std::vector<std::string>{"# processed", ". skipped"};
+  if (any_full) key.emplace_back(unicode ? "═ full block (not routed)" : "= full block (not routed)");
   for (const std::string& line : wrap_items(key, width)) out += line + "\n";
   return out + captioned(map.caption, options);
 }

@@ -86,6 +86,9 @@ int emit(const Record& record, const OutputFlags& flags);
 // Forms in which a document is something else than its tables; empty: as emit_document says.
 struct OtherForms {
   std::function<std::string()> json, csv;
+  // Pages (md, html) of a computed result say first what was asked ("prefill, batch 1"; no end), last by what it was made; empty: they do not.
+  std::string asked;
+  Figures environment;  // facts of the machine, where something ran on it
 };
 // The same for a document that is no record (lists, explanations): table, md, html; csv gives its first table, json its tables.
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms = {});

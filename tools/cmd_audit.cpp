@@ -5,6 +5,7 @@
 
 #include "models/count/audit.hpp"
 #include "models/registry.hpp"
+#include "reports/format.hpp"
 #include "tools/cli.hpp"
 
 namespace fathom {
@@ -61,7 +62,9 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
 
 int run_audit(const AuditArgs& flags) {
   check_output_flags(flags.output);
-  return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output);
+  OtherForms forms;
+  forms.asked = fmt::format("{}, seq {}", flags.model, grouped(static_cast<u128>(flags.length)));
+  return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output, forms);
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ Choices values_of_options() {
       {"--color", {"auto", "always", "never"}},
       {"--output", {"table", "md", "csv", "json", "html"}},
       {"--do", {"count", "predict", "compare"}},
+      {"--fail-on", {"slower=", "faster=", "op-slower=", "predicted=", "memory=", "counts", "missing", "undecided", "error=", "realised=", "noisy", "faster-than-light"}},
       {"--profile", {"off", "events", "activity", "counters", "require"}},
   };
   for (const auto& [name, summary] : list_machine_names()) values["--on"].push_back(name);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "lib/compare.hpp"
 #include "lib/error.hpp"
 #include "lib/explain.hpp"
 #include "models/builder.hpp"
@@ -65,6 +66,14 @@ bool explain_op_into(Document& document, const Workload& workload, const std::st
   return found;
 }
 
+// A column by its key, its heading, or a verdict (noisy, slow, ...) as a table has it.
+const Column* topic_column(const std::string& topic) {
+  if (const Column* column = find_heading(topic)) return column;
+  for (int i = 0; i <= static_cast<int>(Verdict::kSkipped); ++i)
+    if (verdict_name(static_cast<Verdict>(i)) == topic) return find_column("verdict");
+  return nullptr;
+}
+
 // explain convention [NAME [MODEL]]: the words after the topic are a preset and a model.
 Document convention_document(const ExplainArgs& flags) {
   if (flags.model.models.empty()) return explain_conventions();
@@ -94,7 +103,7 @@ int run_explain(const ExplainArgs& flags) {
       return emit_document(document, flags.output);
     }
     // A column of counts, unless the model has an op or kind of that name.
-    const Column* column = find_column(flags.topic);
+    const Column* column = topic_column(flags.topic);
     if (column && first.scenario.phase == Phase::kGenerate) {
       explain_column_into(document, *column, first);
       return emit_document(document, flags.output);
@@ -143,7 +152,7 @@ int run_explain(const ExplainArgs& flags) {
     }
     for (const Column& column : all_columns()) names.emplace_back(column.key);
     for (const char* topic : {"total", "convention", "ini", "exit-codes"}) names.emplace_back(topic);
-    const Column* column = found ? nullptr : find_column(flags.topic);
+    const Column* column = found ? nullptr : topic_column(flags.topic);
     const bool listed = !found && !column && explain_name_into(document, flags.topic);
     if (!found && !column && !listed && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
     if (column) {

@@ -1,6 +1,7 @@
 // fathom plan: what a training budget buys, dense and with depth routing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "models/params.hpp"
 #include "models/plan/isoflop.hpp"
 #include "models/registry.hpp"
+#include "reports/format.hpp"
 #include "tools/cli.hpp"
 #include "tools/machines.hpp"
 
@@ -114,6 +116,15 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
     }
     rows.add_row(std::move(cells));
   }
+  // Wall-clocks of a budget are read against each other: all in the unit of the middle one.
+  for (size_t c = rows.columns.size() - (timed ? 2 : 0); c < rows.columns.size(); ++c) {
+    std::vector<double> times;
+    for (const ReportTable::Row& row : rows.rows)
+      if (row.cells[c].is_number()) times.push_back(row.cells[c].value());
+    if (times.empty()) continue;
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    rows.columns[c].like = times[times.size() / 2];
+  }
   document.add(std::move(rows));
   ReportTable optima("optima", "The dense optimum by the law");
   optima.add_column(ReportColumn{"budget", "budget", Unit::kFlop, 0});
@@ -170,7 +181,13 @@ int run_plan(const PlanArgs& flags) {
     const double effective = rate * flags.mfu * devices;
     options.step_time = [scenario, effective](const Network& network) -> std::optional<double> { return build(network, scenario).total().flops.to_double() / effective; };
   }
-  return emit_document(plan_document(plan_isoflop(networks_of(flags), options), options, time_source), flags.output);
+  const std::vector<Network> networks = networks_of(flags);
+  std::string names;
+  for (const Network& network : networks) names += (names.empty() ? "" : ", ") + network.name;
+  OtherForms forms;
+  forms.asked = fmt::format("{}, budgets {} FLOP, batch {}, seq {}, dtype bf16, MoD every {} at capacity {}, convention {}{}", names, flags.budgets, flags.batch, grouped(static_cast<u128>(flags.length)), flags.every, options.capacity.str(), flags.convention,
+                            flags.on.empty() ? "" : ", machine " + flags.on);
+  return emit_document(plan_document(plan_isoflop(networks, options), options, time_source), flags.output, forms);
 }
 
 }  // namespace

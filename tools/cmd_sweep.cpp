@@ -8,6 +8,8 @@
 
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
+#include "reports/format.hpp"
+#include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/sweep_run.hpp"
@@ -47,11 +49,20 @@ ReportTable kept_table(const std::string& key, const std::string& title, const s
       table.add_column(ReportColumn{name, name, unit, priority});
     }
   };
-  int position = 0;
-  for (const SweepColumn& column : writer.keys()) add(column.key, column.unit, position++ == 0 ? 0 : 2);
-  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, ranks(figure) || figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 0 : 3);
-  for (const SweepFront::Entry& entry : entries) {
-    std::vector<Cell> cells = writer.read(entry.line);
+  // What tells the rows apart goes before all but the columns that rank; what is the same in all of them gives way first and is said below.
+  std::vector<std::vector<Cell>> rows;
+  for (const SweepFront::Entry& entry : entries) rows.push_back(writer.read(entry.line));
+  const auto varies = [&](std::size_t c) { return std::any_of(rows.begin(), rows.end(), [&](const std::vector<Cell>& row) { return exact_text(row[c]) != exact_text(rows[0][c]); }); };
+  std::string same;
+  for (std::size_t c = 0; c < writer.keys().size(); ++c) {
+    const SweepColumn& column = writer.keys()[c];
+    const bool constant = rows.size() > 1 && !varies(c);
+    add(column.key, column.unit, constant ? 9 : rows.size() > 1 ? 1 : 2);
+    if (constant && !rows[0][c].empty()) same += fmt::format("{}{} {}", same.empty() ? "The same in every row: " : ", ", column.key, exact_text(rows[0][c]));
+  }
+  if (!same.empty()) table.caption = same + ".";
+  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, ranks(figure) ? 0 : figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 2 : 3);
+  for (std::vector<Cell>& cells : rows) {
     cells.pop_back();  // kept rows have no status
     table.add_row(std::move(cells));
   }
@@ -189,7 +200,10 @@ int run(const SweepArgs& flags) {
     document.title = fmt::format("Sweep of {} configurations", before.rows + outcome.done);
     if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer, objectives));
     if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", flags.top, names_of(by)), keepers.top->sorted(), writer, by));
-    emit_document(document, table_flags);
+    OtherForms forms;
+    forms.asked = fmt::format("{}, {}, {} configurations{}", fmt::join(flags.model.models, ", "), flags.what, before.rows + outcome.done, machine ? ", machine " + machine->name : "");
+    if (kind == SweepKind::kCompare && flags.timed.backend != "fake") set_host_facts(forms.environment, flags.timed.backend, flags.timed.threads);
+    emit_document(document, table_flags, forms);
   }
   return outcome.interrupted ? 130 : 0;
 }

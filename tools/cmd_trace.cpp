@@ -11,6 +11,7 @@
 #include "reports/json_writer.hpp"
 #include "reports/record_tables.hpp"
 #include "reports/save.hpp"
+#include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/routing_view.hpp"
@@ -181,7 +182,10 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
     add_text(result.routing, text, classes);
   }
   record.results.push_back(std::move(result));
+  if (wants_times || routed) set_host_facts(record.environment, flags.timed.backend, flags.timed.threads);
   OtherForms forms;
+  forms.asked = asked_text(record);
+  forms.environment = record.environment;
   forms.json = [&] { return write_record(record); };
   forms.csv = [&] { return render_csv(flags.output.ops ? record_table(record, "ops") : routing_table(record.results[0].routing), "\n"); };
   return emit_document(trace_document(record, flags), flags.output, forms);

@@ -50,7 +50,7 @@ std::vector<std::string> asked_columns(const OutputFlags& flags, bool* all = nul
   std::vector<std::string> keys;
   for (const std::string& list : flags.columns) {
     for (const std::string& name : split(list, ',')) {
-      if (name != "all") keys.emplace_back(lookup_column(name).key);
+      if (name != "all") keys.emplace_back(lookup_column(name, "--columns").key);
       else if (all) *all = true;
     }
   }
@@ -91,6 +91,20 @@ void save_one(const std::string& path, View&& view, Render&& render) {
   const std::string format = extension_of(path);
   if (is_plot_format(format)) return save_plots(path, format, view());
   save_file(path, format == "md" ? markdown_file(path, view()) : render(format));
+}
+
+// The document as a page that stands alone: what was asked, and the command, program and machine that make it again.
+Document as_page(const Document& document, const OtherForms& forms) {
+  Document page;
+  page.title = document.title;
+  page.paragraph("Asked: " + forms.asked + ".");
+  page.parts.insert(page.parts.end(), document.parts.begin(), document.parts.end());
+  KeyValues list;
+  list.add_text("made by", version_text());
+  list.add_text("started", utc_now());
+  add_environment(list, forms.environment);
+  page.heading(forms.environment.items().empty() ? "Made by" : "Machine and run").add(std::move(list));
+  return page.heading("Reproduce", 3).code("fathom " + g_arguments);
 }
 
 }  // namespace
@@ -149,9 +163,10 @@ void check_output_flags(const OutputFlags& flags) {
 }
 
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms) {
+  const Document page = forms.asked.empty() ? document : as_page(document, forms);
   const auto rendered = [&](const std::string& format, bool file) -> std::string {
-    if (format == "md") return render_markdown(document);
-    if (format == "html") return render_html(document);
+    if (format == "md") return render_markdown(page);
+    if (format == "html") return render_html(page);
     if (format == "json" && forms.json) return forms.json();
     if (format == "csv" && forms.csv) return forms.csv();
     const std::vector<const ReportTable*> tables = tables_of(document);
@@ -177,7 +192,7 @@ int emit_document(const Document& document, const OutputFlags& flags, const Othe
     if (file) options.colour = false;
     return render_text(document, options);
   };
-  for (const std::string& path : flags.save) save_one(path, [&] { return document; }, [&](const std::string& format) { return rendered(format, true); });
+  for (const std::string& path : flags.save) save_one(path, [&] { return page; }, [&](const std::string& format) { return rendered(format, true); });
   write_stream(STDOUT_FILENO, rendered(flags.format, false));
   return 0;
 }

@@ -52,6 +52,8 @@ std::string figure_key(const std::string& name, SweepKind kind) {
   if (name == "time") key = kind == SweepKind::kCompare ? "measured_s" : "predicted_s";
   for (const auto& [from, to] : kShort)
     if (name == from) key = to;
+  if (index_of(key) < 0 && !measured(key))
+    if (const Column* column = find_heading(key)) key = column->key;  // as headings call it
   const std::ptrdiff_t index = index_of(key);
   if (index < 0 && !measured(key)) {
     std::vector<std::string> names = {"flops", "time", "params", "memory", "kv"};

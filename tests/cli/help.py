@@ -118,6 +118,7 @@ class Completion(CliTest):
         self.assertIn("flops_matmul", self.complete("explain", "flops"))
         self.assertIn("gemm", self.complete("explain", "ge"))
         self.assertEqual(self.complete("sweep", "x", "--pareto", "predicted_p5"), ["predicted_p50_s"])
+        self.assertEqual(self.complete("compare", "x", "--fail-on", "noi"), ["noisy"])
 
     def test_lists_with_commas(self):
         self.assertEqual(self.complete("report", "--columns", "measured_s,predicted_tt"), ["measured_s,predicted_ttft_s"])
@@ -130,7 +131,7 @@ class Completion(CliTest):
     # What follows the typed words after a tab.
     TRIED = (("fathom coun", "count"), ("fathom count gpt2", "gpt2-124m"), ("fathom predict mod-60m --on h20", "h200"), ("fathom compare mod-60m --phase de", "decode"),
              ("fathom count mod-60m --capac", "--capacity"), ("fathom explain flops_m", "flops_matmul"), ("fathom report --columns measured_s,predicted_tt", "measured_s,predicted_ttft_s"),
-             ("fathom count mod-60m -o cs", "csv"), ("fathom --vers", "--version"), ("fathom completion man pred", "predict"))
+             ("fathom count mod-60m -o cs", "csv"), ("fathom compare --fail-on noi", "noisy"), ("fathom --vers", "--version"), ("fathom completion man pred", "predict"))
 
     @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
     def test_fish_completes(self):

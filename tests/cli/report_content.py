@@ -65,6 +65,52 @@ class ReportContent(CliTest):
         self.assertIn("nothing here has a figure for dram_ratio (ops have more: --ops)", re.sub(r"\s+", " ", self.run_fathom("report", "r.json", "--columns", "dram_ratio").stdout))
         self.refuses(3, "did you mean 'measured_s'?", "report", "r.json", "--columns", "measurd_s")
 
+    def test_headings_are_columns(self):
+        self.run_fathom("compare", "mod-tiny", *FAKE, *self.machine, *self.saved("r.json"), "-q")
+        self.assertIn("| model | predicted | of peak | p50 |", self.run_fathom("report", "r.json", "--columns", "predicted,of peak,p50", "-o", "md").stdout)
+        self.refuses(3, "--columns: unknown column 'predictd'", "report", "r.json", "--columns", "predictd")
+        for topic in ("normalised", "A/A noise", "noisy", "slow"):
+            self.assertIn("where", self.run_fathom("explain", topic).stdout)
+        self.assertIn("above 4 % of an op or 2.5 % of a step", re.sub(r"\s+", " ", self.run_fathom("explain", "verdict").stdout))
+
+    def test_a_quantity_has_one_heading(self):
+        """The step as it ran is `measured`, the sum of its parts `normalised`; the median is said once, except beside the percentiles of a decode step."""
+        for phase, percentiles in (("prefill", False), ("decode", True)):
+            self.run_fathom("compare", "mod-60m", "--phase", phase, *FAKE, *self.machine, *self.saved("r.md", "r.csv"), "-q")
+            text = (self.folder / "r.md").read_text()
+            self.assertIn("| part | predicted | normalised | share |", text)
+            self.assertEqual("| p50 |" in text, percentiles, phase)
+            self.assertTrue(all(head.count("|") <= 12 for head in re.findall(r"(?m)^(\|.*\|)\n\|[-:|]+\|$", text)))
+            self.assertIn("p50_s", (self.folder / "r.csv").read_text())
+
+    def test_a_run_alone_has_a_result(self):
+        text = self.run_fathom("run", "mod-tiny", "--backend", "fake", "--rounds", "5", "-q").stdout
+        self.assertRegex(text, r"mod-tiny: measured [\d.]+ [mu]s, spread [\d.]+ %, 5 samples, [\d.]+ [kM]?tokens/s\.")
+
+    def test_pages_without_a_record_stand_alone(self):
+        """What was asked, the command, the program; of a front also what its rows have in common."""
+        front = ("sweep", "mod-tiny", "dense-60m", "--batch", "1:8:x2", "--pareto", "flops,max:params")
+        for arguments in (("audit",), ("plan", "dense-60m", "--budget", "6e18"), ("trace", "demo-8x12", "--text", "routed depth", "--backend", "reference"), front):
+            pages = [self.run_fathom(*arguments, "-o", "md", "-q").stdout]
+            if arguments != front:  # whose --save takes rows
+                self.run_fathom(*arguments, *self.saved("page.html"), "-q")
+                pages.append((self.folder / "page.html").read_text())
+            for text in pages:
+                for words in ("Asked: ", "made by", "Reproduce", f"fathom {arguments[0]} "):
+                    self.assertIn(words, text, arguments)
+            self.assertNotIn("Reproduce", self.run_fathom(*arguments, "-o", "csv", "-q").stdout)
+
+    def test_pages_of_words_and_maps(self):
+        """A table of words is no scroller that hides its end; a legend names only what is drawn; wall-clocks of a plan have one unit."""
+        self.run_fathom("audit", *self.saved("a.html"))
+        self.assertIn('<div class="scroll prose"><table class="sortable prose" id="t-claims">', (self.folder / "a.html").read_text())
+        for model, full in (("demo-8x12", False), ("mod-tiny", True)):  # every block of the demo is routed, every second of the other
+            self.run_fathom("trace", model, "--text", "routed depth", "--backend", "reference", *self.saved("t.html", "t.txt", "t.gp"), "-q")
+            for page in (self.folder / "t.html", self.folder / "t.txt", *(self.folder / "t_plots").glob("routing-map*.gp")):
+                self.assertEqual("full block" in page.read_text(), full, page)
+        plan = self.run_fathom("plan", "--on", "h200", "--predictor", "roofline", "-o", "md").stdout
+        self.assertEqual(len(set(re.findall(r"(?m)[\d.,]+\u00a0(s|min|h|d) \|$", plan))), 1)
+
     def test_single_samples(self):
         """Every pass and every round of every op: the medians are those of the record, and reading and writing keep them."""
         record = self.json("run", "mod-tiny", "--backend", "reference", "--rounds", "5", "--seq", "32", "-o", "json", "-q")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import os
 import pathlib
 import signal
@@ -96,6 +97,13 @@ class Sweep(CliTest):
         for column in ("peak memory", "params"):
             self.assertIn(column, front.split("\u2500")[0])
         self.assertIn("vector elements", top.split("\u2500")[0])
+
+    def test_rows_of_a_front_can_be_told_apart(self):
+        """What varies is shown at 60 columns; what does not gives way and is said below."""
+        text = self.run_fathom("sweep", "mod-tiny", "--phase", "decode", "--batch", "1:8:x2", "--context", "64", "--top", "4", "--sort", "flops", "--width", "60").stdout
+        self.assertIn("batch", text.split("\u2500")[0])
+        self.assertIn("The same in every row: model mod-tiny, phase decode,", re.sub(r"\s+", " ", text))
+        self.assertNotIn("phase", text.split("\u2500")[0])
 
     def test_resume(self):
         arguments = ["mod-tiny", "--seq", "8:128:8", "--batch", "1:40"]

@@ -50,6 +50,7 @@ TEST_CASE("entries are unique sentences and file keys carry their base unit", "[
     INFO(column.key);
     CHECK(keys.insert(column.key).second);
     CHECK(column.meaning.ends_with('.'));
+    CHECK(column.formula.find('`') == std::string_view::npos);  // it is shown as code whole
     CHECK(!column.label.empty());
     CHECK(!column.where.empty());
     CHECK(!base_unit(column).empty());
@@ -62,6 +63,20 @@ TEST_CASE("lookup takes JSON paths and suggests names", "[reports]") {
   CHECK(lookup_column("totals.predicted_s").key == "predicted_s");
   CHECK(lookup_column("ops[].verdict").key == "verdict");
   CHECK(lookup_column("convention.flops").key == "convention_flops");
+  // Headings as tables have them; a key goes before a heading of the same word ("kernels").
+  CHECK(lookup_column("predicted").key == "predicted_s");
+  CHECK(lookup_column("of peak").key == "peak_fraction");
+  CHECK(lookup_column("a/a noise").key == "noise");
+  CHECK(lookup_column("KV cache").key == "kv_bytes");
+  CHECK(find_heading("normalised") == find_column("normalised_s"));
+  CHECK(find_heading("normal") == nullptr);
+  CHECK(find_heading("") == nullptr);
+  try {
+    lookup_column("predictd_s", "--columns");
+    FAIL("found");
+  } catch (const Error& error) {
+    CHECK(error.where().key == "--columns");
+  }
   try {
     lookup_column("predictd_s");
     FAIL("found");

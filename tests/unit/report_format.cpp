@@ -86,3 +86,21 @@ TEST_CASE("axis prefixes", "[reports]") {
   CHECK(prefix_for(0.5, Unit::kRatio).exponent == 0);
   CHECK(prefix_for(1e9, Unit::kBytes).exponent == 9);
 }
+
+TEST_CASE("times of one column share the unit of one of them", "[reports]") {
+  // 114.6 min = 6876 s and 2.012 h = 7243.2 s, each in its own unit; beside 7243.2 s the first is 6876 / 3600 = 1.91 h.
+  CHECK(format_value(6876.0, Unit::kSeconds) == "114.6 min");
+  CHECK(format_value(7243.2, Unit::kSeconds) == "2.012 h");
+  CHECK(format_time_like(6876, 7243.2) == "1.910 h");
+  CHECK(format_time_like(7243.2, 6876) == "120.7 min");
+  CHECK(format_time_like(0.5, 7243.2) == "0.0001389 h");
+  CHECK(format_time_like(0.0025, 0.5) == "2.500 ms");  // below 100 s prefixes do it
+}
+
+TEST_CASE("facts say what is exact and in which unit", "[reports]") {
+  CHECK(exact_in_brackets(Cell::count(u128{25276510208ULL}), Unit::kBytes) == " (25,276,510,208 B)");
+  CHECK(exact_in_brackets(Cell::count(u128{124439808}), Unit::kCount) == " (124,439,808)");
+  CHECK(exact_in_brackets(Cell::count(u128{25276510208ULL}), Unit::kNone).empty());  // shown with all its digits already
+  CHECK(exact_in_brackets(Cell::count(u128{9999}), Unit::kBytes).empty());
+  CHECK(exact_in_brackets(Cell::number(2.5e10), Unit::kBytes).empty());
+}
