@@ -3,6 +3,7 @@
 
 #include "lib/error.hpp"
 #include "models/builder.hpp"
+#include "models/network_ini.hpp"
 #include "models/registry.hpp"
 
 using namespace fathom;
