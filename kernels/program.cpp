@@ -175,9 +175,11 @@ void ProgramExecution::fill_inputs(std::uint64_t run) {
     std::int32_t* out = ints_.data();
     const auto ends = [&name](std::string_view end) { return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0; };
     if (name == "tokens" || name == "targets" || ends("/tokens") || ends("/targets")) fill_tokens(options_.seed + 7919 * run, name, stream.vocab, {out, static_cast<size_t>(v.rows)});
-    // Expanded caches: all keys of a sequence, past and new.
-    if (ends("/key_positions"))
-      for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(i % (stream.past + stream.queries));
+    // Expanded caches: the last keys of a sequence, past and new (all of them but for a window or chunks).
+    if (ends("/key_positions")) {
+      const std::int64_t held = v.rows / std::max<std::int64_t>(1, stream.sequences);
+      for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>(stream.past + stream.queries - held + i % held);
+    }
     if (name == "last_rows")
       for (std::int64_t i = 0; i < v.rows; ++i) out[i] = static_cast<std::int32_t>((i + 1) * stream.queries - 1);
     if (name != "positions") store_ints(v, ints_);  // those are set with the cache's length
@@ -206,7 +208,9 @@ void ProgramExecution::set_past(std::int64_t past) {
     KvList& list = kv_lists_[which++];
     std::vector<std::int32_t>& initial = list.bound_counts;
     for (size_t b = 0; b < initial.size(); ++b) {
-      std::int64_t held = past;
+      // A list that is expanded whole may hold the keys in reach only: they are those before this step's.
+      const std::int64_t room = list.capacity() - append->rows.count / std::max<std::int64_t>(1, stream.sequences);
+      std::int64_t held = append->rows.routed() ? past : std::min(past, room);
       if (append->rows.routed()) {  // each past token took this block with the scenario's probability
         held = 0;
         const std::string name = fmt::format("past/{}/{}", bound.layer, b);

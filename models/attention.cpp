@@ -79,10 +79,10 @@ void BlockEmitter::rotate(const Name& leaf, const Value& x, const Rope& spec, co
   });
 }
 
-BlockEmitter::Cache BlockEmitter::append_cache(const Value& source, const Rows& rows, const Stream& stream, std::int64_t cached_width, bool all) {
+BlockEmitter::Cache BlockEmitter::append_cache(const Value& source, const Rows& rows, const Stream& stream, std::int64_t cached_width, std::int64_t held) {
   const DType kv = tape_.scenario().kv_dtype;
-  const std::int64_t queries = all ? stream_.queries : stream.queries;
-  const std::int64_t room = stream.sequences * (stream.past + queries);
+  const bool all = all_keys(stream);
+  const std::int64_t room = stream.sequences * held;
   Cache cache{tape_.tensor("attn/cache", Role::kKvCache, Scope::kLayer, room, cached_width, kv),
               tape_.tensor("attn/counts", Role::kKvCache, Scope::kLayer, stream.sequences, 1, DType::kI32), {}};
   const bool kept = keeps_positions(stream);
@@ -108,7 +108,7 @@ Value BlockEmitter::core(const Attention& spec, const Heads& heads, const Stream
   // Elements that one token leaves in the cache: keys and values, or the one latent row that is both.
   const std::int64_t cached_width = spec.shared_kv ? spec.qk_dim : spec.kv_heads * (spec.qk_dim + spec.v_dim);
   if (append && !tape_.training() && (s.write_cache || stream.cached)) {
-    const Cache cache = append_cache(heads.kv, heads.kv_rows, stream, cached_width, all_keys(stream));
+    const Cache cache = append_cache(heads.kv, heads.kv_rows, stream, cached_width, stream.past + (all_keys(stream) ? stream_.queries : stream.queries));
     if (spec.cached) {
       inputs.push_back(cache.rows);
       inputs.push_back(cache.counts);

@@ -67,7 +67,8 @@ class BlockEmitter {
     Operand rows, counts;
     Operand positions;  // tensor < 0: none are kept
   };
-  Cache append_cache(const Value& source, const Rows& rows, const Stream& stream, std::int64_t width, bool all);
+  // `held`: keys that the list of one sequence has room for, the new ones included.
+  Cache append_cache(const Value& source, const Rows& rows, const Stream& stream, std::int64_t width, std::int64_t held);
   void query_key_norm(const Name& leaf, Value& x, Rows rows, std::int64_t heads, std::int64_t stride, std::int64_t offset);
   void rotate(const Name& leaf, const Value& x, const Rope& spec, const Value& positions);
   Attention core_spec(const Stream& stream, std::int64_t heads, std::int64_t kv_heads, std::int64_t qk_dim, std::int64_t v_dim) const;

@@ -24,7 +24,7 @@ BlockConfig finished(const BlockDraft& draft, const Network& network) {
       if (a.head_dim == 0 && a.heads > 0) {
         if (network.width % a.heads != 0)
           throw_input(fmt::format("the width {} is no multiple of {} heads", network.width, a.heads),
-                      {network.source, 0, "head_dim"}, "state head_dim");
+                      {network.source, 0, "heads"}, "state head_dim");
         a.head_dim = network.width / a.heads;
       }
       a.rope_dim = draft.rope_dim >= 0 ? draft.rope_dim : network.positions == PositionKind::kRope ? a.head_dim : 0;

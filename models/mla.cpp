@@ -2,10 +2,11 @@
 //
 //   naive       the latent is expanded to keys and values of every head, which are what the core reads and the cache holds
 //   absorbed    W_uk is applied to the queries and W_uv to the outputs; the core reads, and the cache holds, the latent row itself
-//   decompress  the cache holds latent rows and all of them are expanded again in every step
+//   decompress  the cache holds latent rows and all of them are expanded again in every step; with a window or chunks it holds those in reach
 // The naive core over a latent cache would be a fourth thing that no kernel does; it cannot be asked for.
 #include "lib/error.hpp"
 #include "models/block.hpp"
+#include "models/pairs.hpp"
 
 namespace fathom {
 
@@ -74,12 +75,14 @@ Value BlockEmitter::latent_attention(const Value& x, const Stream& stream) {
   const bool decompress = strategy == MlaStrategy::kDecompress && !tape_.training();
   const bool again = decompress && stream.cached;
   if (decompress && (tape_.scenario().write_cache || stream.cached)) {
-    const Cache cache = append_cache(latent, kv_rows, stream, latent_width, all);
+    // Of a list that is expanded whole, only the keys that some new query can see are held.
+    const std::int64_t held = again ? visible_keys(spec.mask, stream_.queries, stream.past) : stream.past + (all ? stream_.queries : stream.queries);
+    const Cache cache = append_cache(latent, kv_rows, stream, latent_width, held);
     if (again) {
       if (stream.selected && !all) refuse("decompressing the cache of a routed block is not modelled: which rows are needed depends on the selection", "mla");
       if (tape_.scenario().kv_dtype != act) refuse("decompression needs a cache in the compute type", "kv_dtype");
       source = Value{cache.rows, false};
-      const std::int64_t rows = stream.sequences * (stream.past + stream_.queries);
+      const std::int64_t rows = stream.sequences * held;
       expanded = Rows{rows, {1, 1}};
       expanded_positions = Value{tape_.tensor("attn/key_positions", Role::kInput, Scope::kGlobal, rows, 1, DType::kI32), false};
     }

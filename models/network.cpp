@@ -139,7 +139,7 @@ class Checker {
     size("shared_width", e.shared_width, e.shared > 0 ? 1 : 0);
     size("shared_width", e.shared * e.shared_width, 0);
     if (e.shared == 0 && (e.shared_width != 0 || e.shared_gate))
-      fail("shared_experts", "shared_width and shared_gate need shared_experts");
+      fail(e.shared_gate ? "shared_gate" : "shared_width", "needs shared_experts");
     share("noop_share", e.noop_share);
     if (e.noops == 0 && e.noop_share.num != 0) fail("noop_share", "needs noops");
     if (!std::isfinite(e.skew) || e.skew < 0 || e.skew > 16) fail("expert_skew", fmt::format("must be 0 to 16, not {}", e.skew));
@@ -213,6 +213,13 @@ class Checker {
     return b;
   }
 
+  // `latent`: as if adapters on latent attention were modelled (the builder says that they are not).
+  static bool has_matrix(const BlockConfig& b, const std::string& target, bool latent) {
+    if (target == "gate") return b.mlp && b.mlp->gated;
+    if (target == "up" || target == "down") return b.mlp.has_value();
+    return b.attention && (latent || !b.attention->mla);
+  }
+
   void lora(const Lora& l) const {
     size("rank", l.rank, 1);
     static const std::vector<std::string> known = {"q", "k", "v", "o", "up", "gate", "down"};
@@ -225,6 +232,17 @@ class Checker {
           l.targets.begin() + static_cast<std::ptrdiff_t>(i))
         fail("targets", fmt::format("'{}' is listed twice", l.targets[i]));
     }
+    const auto somewhere = [&](const std::string& target, bool latent) {
+      return std::any_of(network_.layers.begin(), network_.layers.end(), [&](int kind) { return has_matrix(network_.kinds[static_cast<size_t>(kind)], target, latent); });
+    };
+    std::vector<std::string> present;
+    for (const std::string& target : known)
+      if (somewhere(target, false)) present.push_back(target);
+    for (const std::string& target : l.targets)
+      if (!somewhere(target, true))
+        throw_input(fmt::format("no layer has a matrix '{}'{}", target, target == "gate" ? ": no MLP is gated" : ""),
+                    {network_.source.empty() ? network_.name : network_.source, 0, "targets"},
+                    present.empty() ? "this model has no matrix that takes an adapter" : fmt::format("this model has {}", fmt::join(present, ", ")));
   }
 
   const Network& network_;

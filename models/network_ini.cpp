@@ -160,8 +160,8 @@ class Reader {
     try {
       return finished(draft, network_);
     } catch (const Error& error) {
-      throw Error(error.kind(), error.message(), {network_.source, section.where().line, error.where().key},
-                  error.hint());
+      const std::string& key = error.where().key;
+      throw Error(error.kind(), error.message(), section.has(key) ? section.find(key)->where() : place(section, key), error.hint());
     }
   }
 
@@ -267,7 +267,9 @@ class Reader {
       for (std::size_t l = 0; l < drafts.size(); ++l) {
         if (words[l] == "-") continue;
         drafts[l].route = draft.route;
-        drafts[l].route->capacity = IniValue(words[l], schedule->where()).fraction();
+        const Fraction capacity = IniValue(words[l], schedule->where()).fraction();
+        if (capacity.num < 0 || capacity.num > capacity.den) schedule->fail(fmt::format("layer {}: must lie in [0, 1], not {}", l, words[l].substr(0, 60)));
+        drafts[l].route->capacity = capacity;
       }
       return;
     }

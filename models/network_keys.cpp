@@ -94,6 +94,17 @@ KeyRow<BlockDraft> span_row(const char* key, const char* meaning) {
           [](const BlockDraft& t) { return t.att.*Member ? text(t.att.*Member) : std::string("none"); }};
 }
 
+// A size that follows from others where it is not stated; 0 is refused because it would silently mean that.
+template <auto Member>
+KeyRow<BlockDraft> count_row(const char* key, const char* standard, const char* meaning) {
+  return {key,
+          "integer >= 1",
+          standard,
+          meaning,
+          [](BlockDraft& t, const IniValue& v) { t.att.*Member = v.integer(1, kMax); },
+          [](const BlockDraft& t) { return text(t.att.*Member); }};
+}
+
 template <auto Member>
 KeyRow<BlockDraft> small_row(const char* key, const char* values, const char* standard, const char* meaning) {
   return {key,
@@ -113,8 +124,8 @@ const std::vector<KeyRow<BlockDraft>>& block_rows() {
   static const std::vector<KeyRow<T>> rows = {
       value_row<T, &T::attention>("attention", "yes", "the block has attention"),
       value_row<T, &T::att, &A::heads>("heads", "required", "n, query heads"),
-      value_row<T, &T::att, &A::kv_heads>("kv_heads", "heads", "m, key/value heads; divides heads"),
-      value_row<T, &T::att, &A::head_dim>("head_dim", "width / heads", "d, elements per head"),
+      count_row<&A::kv_heads>("kv_heads", "heads", "m, key/value heads; divides heads"),
+      count_row<&A::head_dim>("head_dim", "width / heads", "d, elements per head"),
       value_row<T, &T::rope_dim>("rope_dim", "head_dim with rope, else 0",
                                  "rotated elements per head; 0: none in this block; with latent attention d_r"),
       span_row<&A::window>("window", "W, sliding window in keys, the query included"),

@@ -166,6 +166,17 @@ inline Network random_network(std::uint64_t seed) {
     if (more.between(0, 4) == 0) r.capacity.reset(), r.slots = more.between(0, 5);
     if (more.between(0, 4) == 0) r.min_slots = more.between(0, 2);
   }
+  if (n.lora) {  // only matrices that some layer has
+    const auto absent = [&n](const std::string& target) {
+      return std::none_of(n.layers.begin(), n.layers.end(), [&](int kind) {
+        const BlockConfig& b = n.kinds[static_cast<size_t>(kind)];
+        if (target == "gate") return b.mlp && b.mlp->gated;
+        return target == "up" || target == "down" ? b.mlp.has_value() : b.attention.has_value();
+      });
+    };
+    std::erase_if(n.lora->targets, absent);
+    if (n.lora->targets.empty()) n.lora.reset();
+  }
   return n;
 }
 

@@ -14,6 +14,7 @@ struct Seen {
   const CLI::App* app = nullptr;         // whose option it would be
   const CLI::Option* option = nullptr;   // null: it has none of that name
   std::string next;                      // the word that is taken as its value
+  bool empty = false;                    // "--seq=": the parser would take the next word
 };
 
 std::string long_name(const std::string& word) { return word.substr(0, word.find('=')); }
@@ -36,6 +37,7 @@ std::vector<Seen> options_in(const CLI::App& app, const std::vector<std::string>
     const bool is_long = word[1] == '-';
     Seen one{is_long ? long_name(word) : word.substr(0, 2), at, nullptr, {}};
     one.option = at->get_option_no_throw(one.name);
+    one.empty = one.option && one.option->get_items_expected_max() > 0 && is_long && word.size() == one.name.size() + 1;
     const bool alone = is_long ? one.name == word : word.size() == 2;
     if (one.option && one.option->get_items_expected_max() > 0 && alone && i + 1 < arguments.size()) one.next = arguments[++i];
     seen.push_back(std::move(one));
@@ -57,6 +59,8 @@ std::string nearest_option(const CLI::App& app, const std::string& word) {
 
 void check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (const Seen& seen : options_in(app, arguments)) {
+    if (seen.empty)
+      throw Error(ErrorKind::kUsage, fmt::format("{} needs a value, and nothing stands behind {}=", seen.name, seen.name), {}, fmt::format("see {} in fathom {} --help-all", seen.name, seen.app->get_name()));
     if (!seen.next.starts_with("--") || seen.next.size() == 2 || !seen.app->get_option_no_throw(long_name(seen.next))) continue;
     throw Error(ErrorKind::kUsage, fmt::format("{} needs a {}, and {} is the next option", seen.name, seen.option->get_type_name() == "FILE" ? "file" : "value", long_name(seen.next)), {},
                 fmt::format("see {} in fathom {} --help-all", seen.name, seen.app->get_name()));

@@ -137,6 +137,15 @@ void attention(Cases& cases) {
       s.mla = strategy;
       cases.add(strategy == MlaStrategy::kAbsorbed ? "latent attention, absorbed" : "latent attention, decompressed", latent(5), s);
     }
+  for (const bool window : {true, false}) {  // only the keys in reach are expanded
+    const Network near = changed(latent(5), [&](BlockConfig& b) { (window ? b.attention->window : b.attention->chunk) = 4; });
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+      s = small_scenario(phase, 3, phase == Phase::kDecode ? 11 : 5);
+      s.mla = MlaStrategy::kDecompress;
+      if (phase == Phase::kPrefill) s.past = 6;
+      cases.add(window ? "latent attention, decompressed, window" : "latent attention, decompressed, chunks", near, s);
+    }
+  }
 }
 
 void mixture_of_depths(Cases& cases) {

@@ -1,6 +1,7 @@
 // fathom audit: what is said about Mixture-of-Depths, recomputed for a model.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "models/count/audit.hpp"
@@ -23,6 +24,13 @@ std::string summary(const AuditClaim& claim) {
   for (const AuditFigure& figure : claim.figures) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", figure_text(figure), figure.name);
   if (!claim.reported.empty()) text += (text.empty() ? "" : "; ") + ("reported: " + claim.reported);
   return text;
+}
+
+// Counts are whole numbers, and stay exact.
+Cell exact(const AuditFigure& figure) {
+  constexpr double kExactDouble = 9007199254740992.0;  // 2^53
+  const bool whole = figure.unit == FigureUnit::kCount && figure.value >= 0 && figure.value < kExactDouble && figure.value == std::floor(figure.value);
+  return whole ? Cell::count(static_cast<u128>(figure.value)) : Cell::number(figure.value);
 }
 
 Document audit_document(const AuditSetting& setting, const std::string& model) {
@@ -51,7 +59,7 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
     const Cell number = Cell::count(static_cast<u128>(claim.number));
     claims.add_row({number, Cell::text(claim.text), Cell::text(claim.claim), Cell::text(summary(claim)), Cell::text(std::string(audit_verdict_name(claim.verdict))), Cell::text(claim.condition)});
     for (const AuditFigure& figure : claim.figures)
-      figures.add_row({number, Cell::text(figure.name), Cell::text(figure.claimed), Cell::text(figure_text(figure)), Cell::number(figure.value), Cell::text(figure.formula)});
+      figures.add_row({number, Cell::text(figure.name), Cell::text(figure.claimed), Cell::text(figure_text(figure)), exact(figure), Cell::text(figure.formula)});
   }
   document.add(std::move(claims));
   document.add(std::move(figures));

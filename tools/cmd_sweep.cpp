@@ -26,7 +26,7 @@ struct SweepArgs {
   std::string what = "count";
   std::vector<std::string> columns;
   std::string pareto, sort;
-  std::int64_t top = 0;
+  std::optional<std::int64_t> top;
   std::optional<int> jobs;
   bool resume = false;
 };
@@ -103,11 +103,11 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
 
 int run(const SweepArgs& flags) {
   const SweepKind kind = parse_kind(flags.what);
-  const bool keeps = !flags.pareto.empty() || flags.top > 0;
+  const bool keeps = !flags.pareto.empty() || flags.top;
   if (flags.jobs && *flags.jobs < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.jobs), {"", 0, "--jobs"}, "leave it out for all cores");
-  if (flags.top < 0) throw_input("--top is at least 1");
-  if (flags.top > 0 && flags.sort.empty()) throw Error(ErrorKind::kUsage, "--top needs --sort COLUMN", {}, "such as --top 10 --sort flops");
-  if (flags.top == 0 && !flags.sort.empty()) throw Error(ErrorKind::kUsage, "--sort orders the rows of --top N; rows themselves are streamed", {}, "add --top N");
+  if (flags.top && *flags.top < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.top), {"", 0, "--top"}, "leave it out for all rows");
+  if (flags.top && flags.sort.empty()) throw Error(ErrorKind::kUsage, "--top needs --sort COLUMN", {}, "such as --top 10 --sort flops");
+  if (!flags.top && !flags.sort.empty()) throw Error(ErrorKind::kUsage, "--sort orders the rows of --top N; rows themselves are streamed", {}, "add --top N");
   if (flags.output.save.size() > 1) throw Error(ErrorKind::kUsage, "a sweep writes one file", {}, "name one --save FILE.csv or FILE.jsonl");
   RowFormat format = RowFormat::kCsv;
   const std::string path = flags.output.save.empty() ? "" : flags.output.save[0];
@@ -151,7 +151,7 @@ int run(const SweepArgs& flags) {
   const RowWriter writer(format, space.columns(), figure_columns(kind, space, columns, extra));
   SweepKeepers keepers;
   if (!objectives.empty()) keepers.front = std::make_unique<SweepFront>(objectives);
-  if (!by.empty()) keepers.top = std::make_unique<SweepTop>(by[0], static_cast<std::size_t>(flags.top));
+  if (!by.empty()) keepers.top = std::make_unique<SweepTop>(by[0], static_cast<std::size_t>(flags.top.value_or(0)));
 
   PredictOptions prediction;
   if (machine) prediction = predict_options(*machine, flags.timed);
@@ -199,7 +199,7 @@ int run(const SweepArgs& flags) {
     Document document;
     document.title = fmt::format("Sweep of {} configurations", before.rows + outcome.done);
     if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer, objectives));
-    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", flags.top, names_of(by)), keepers.top->sorted(), writer, by));
+    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", *flags.top, names_of(by)), keepers.top->sorted(), writer, by));
     OtherForms forms;
     forms.asked = fmt::format("{}, {}, {} configurations{}", fmt::join(flags.model.models, ", "), flags.what, before.rows + outcome.done, machine ? ", machine " + machine->name : "");
     if (kind == SweepKind::kCompare && flags.timed.backend != "fake") set_host_facts(forms.environment, flags.timed.backend, flags.timed.threads);

@@ -186,19 +186,49 @@ void explain_total_into(Document& document, const Configuration& configuration) 
   document.add(std::move(ops));
 }
 
-void explain_column_into(Document& document, const Column& column) {
+namespace {
+
+// What is cached per token depends on the attention: with latents it is the latent row, not keys and values of the heads.
+std::string formula_of(const Column& column, const Network* network) {
+  if (column.key != "kv_bytes_per_token" || !network) return std::string(column.formula);
+  std::int64_t latent = 0, heads = 0;
+  const Mla* one = nullptr;
+  bool alike = true;
+  for (std::int64_t l = 0; l < network->layer_count(); ++l) {
+    const BlockConfig& block = network->block(l);
+    if (!block.attention) continue;
+    if (!block.attention->mla) {
+      ++heads;
+      continue;
+    }
+    ++latent;
+    alike = alike && (!one || *one == *block.attention->mla);
+    if (!one) one = &*block.attention->mla;
+  }
+  if (latent == 0) return std::string(column.formula);
+  std::string text = "sum over layers (kv_rank + rope_dim)*dtype bytes: the latent rows (c + d_r) w L";
+  if (heads > 0) text += "; layers without latents 2*kv_heads*head_dim*dtype bytes";
+  else if (alike) text += fmt::format(" = ({} + {}) w {}", one->kv_rank, one->rope_dim, latent);
+  return text;
+}
+
+void explain_column_into(Document& document, const Column& column, const Network* network) {
   document.title = std::string(column.key);
   document.paragraph(std::string(column.meaning));
   KeyValues list;
   list.add_text("unit in files", base_unit(column));
-  if (!column.formula.empty()) list.add_text("formula", std::string(column.formula));
+  if (const std::string formula = formula_of(column, network); !formula.empty()) list.add_text("formula", formula);
   list.add_text("where", std::string(column.where));
   if (const std::string source = source_of(column.key); !source.empty()) list.add_text("source", source);
   document.add(std::move(list));
 }
 
+}  // namespace
+
+void explain_column_into(Document& document, const Column& column) { explain_column_into(document, column, nullptr); }
+
 void explain_column_into(Document& document, const Column& column, const Configuration& configuration) {
-  explain_column_into(document, column);
+  explain_column_into(document, column, &configuration.network);
   document.title = fmt::format("{} of {}", column.key, configuration.label);
   const bool generate = configuration.scenario.phase == Phase::kGenerate;
   std::optional<Workload> workload;

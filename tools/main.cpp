@@ -89,7 +89,9 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int report(const Error& error) {
-  tell(fmt::format("fathom: {}\n", valid_utf8(error.what())));  // messages quote what was read
+  // Messages quote what was read, and name files: no control character of theirs reaches the terminal.
+  const Error shown(error.kind(), printable(error.message()), {printable(error.where().file), error.where().line, printable(error.where().key)}, printable(error.hint()));
+  tell(fmt::format("fathom: {}\n", shown.what()));
   if (error.where().file.empty()) tell(valid_utf8(default_behind(error.where().key, error.message())));
   return exit_code(error.kind());
 }
@@ -169,8 +171,8 @@ int run(int argc, char** argv) {
       message = fmt::format("{} has no option '{}'", unknown.command, unknown.name);
       hint = unknown.hint;
     }
-    tell(fmt::format("fathom: {}\n", valid_utf8(message)));
-    if (!hint.empty()) tell(fmt::format("  hint: {}\n", valid_utf8(hint)));
+    tell(fmt::format("fathom: {}\n", printable(message)));
+    if (!hint.empty()) tell(fmt::format("  hint: {}\n", printable(hint)));
     tell(default_behind("", message));
     return 2;
   }

@@ -200,7 +200,7 @@ int emit_document(const Document& document, const OutputFlags& flags, const Othe
 int emit(const Record& record, const OutputFlags& flags) {
   // A page shows its notes; what programs read goes on, and the notes are said beside it.
   if (!flags.quiet && (flags.format == "csv" || flags.format == "json"))
-    for (const RecordNote& note : record.notes) fmt::print(stderr, "fathom: {}\n", valid_utf8(note.text));
+    for (const RecordNote& note : record.notes) fmt::print(stderr, "fathom: {}\n", printable(note.text));
   for (const std::string& path : flags.save)
     save_one(path, [&] { return view_record(record, view_options(flags, extension_of(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
   write_stream(STDOUT_FILENO, render(record, flags.format, flags, false));  // a closed pipe is the reader's wish, not an error

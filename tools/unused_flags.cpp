@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reports/utf8.hpp"
 #include "tools/terminal.hpp"
 
 namespace fathom {
@@ -24,7 +25,7 @@ void note_all_but(const CLI::App& command, std::initializer_list<const char*> re
 
 void tell_notes(const std::vector<RecordNote>& notes, bool quiet) {
   for (const RecordNote& note : notes)
-    if (!quiet) tell(fmt::format("fathom: {}\n", note.text));
+    if (!quiet) tell(fmt::format("fathom: {}\n", printable(note.text)));
 }
 
 }  // namespace fathom

@@ -21,10 +21,29 @@ std::string_view audit_verdict_name(AuditVerdict verdict) {
   return "?";
 }
 
+namespace {
+
+// The least length at which every routed block takes a token, and every variant too: the smallest of their capacities is 1/8.
+std::int64_t least_length(const Network& routed) {
+  constexpr std::int64_t kVariants = 8, kMost = std::int64_t{1} << 30;
+  const auto takes = [&](std::int64_t length) {
+    return std::all_of(routed.kinds.begin(), routed.kinds.end(), [&](const BlockConfig& kind) { return !kind.route || slots_of(*kind.route, length) > 0; });
+  };
+  if (takes(kVariants) || !takes(kMost)) return kVariants;  // capacity 0 takes no token at any length
+  std::int64_t none = kVariants, some = kMost;
+  while (some - none > 1) (takes((none + some) / 2) ? some : none) = (none + some) / 2;
+  return some;
+}
+
+}  // namespace
+
 AuditSetting::AuditSetting(const Network& model, std::int64_t tokens)
     : dense(model.has_routes() ? dense_twin(model) : model), routed(model.has_routes() ? model : alternate(model, 2, Fraction{1, 8})), length(tokens) {
   if (tokens < 2) throw_input("an audit needs at least two tokens", {"", 0, "seq"});
   if (dense.layer_count() < 2) throw_input("an audit needs at least two layers, one of them routed", {model.source, 0, "layers"});
+  if (const std::int64_t least = least_length(routed); tokens < least)
+    throw_input(fmt::format("an audit of this model needs at least {} tokens: with {} a block that takes an eighth of them, or one of this model's routed blocks, takes none", least, tokens), {"", 0, "seq"},
+                fmt::format("fathom audit MODEL --seq {}", least));
 }
 
 std::vector<AuditClaim> audit(const AuditSetting& setting) {

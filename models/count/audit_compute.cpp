@@ -158,7 +158,7 @@ AuditClaim half_forward(const AuditSetting& s) {
 }
 
 AuditClaim parameters(const AuditSetting& s) {
-  const u128 dense = count_parameters(s.dense).total.value();
+  const u128 dense = count_parameters(dense_twin(s.routed)).total.value();  // of the same weight sets
   const u128 routed = count_parameters(s.routed).total.value();
   const double more = to_double(checked_sub(routed, dense));
   AuditClaim c{27, "article, post", "MoD has the parameters of the dense model, MoE has more", {}, "", AuditVerdict::kHolds, "but for h (+1) per routed block, and a predictor where there is one"};

@@ -19,7 +19,12 @@ Rational forward_ratio(const Network& routed, std::string_view convention, std::
 Network alternate(const Network& dense, std::int64_t every, const Fraction& capacity) {
   Route route;
   route.capacity = capacity;
-  return with_routes(dense, every, route);
+  if (dense.weights_of.empty()) return with_routes(dense, every, route);
+  // A routed layer cannot share the weights of a full one: each weight set becomes two, one of the routed layers that had it and one of the others.
+  Network split = dense;
+  for (std::size_t l = 0; l < split.weights_of.size(); ++l)
+    split.weights_of[l] = 2 * split.weights_of[l] + (static_cast<std::int64_t>(l) % every == every - 1 ? 1 : 0);
+  return with_routes(split, every, route);
 }
 
 Rational block_flops(const Forms& forms, const BlockConfig& block, const TokenShares& shares) {

@@ -31,13 +31,16 @@ void megatron_terms(Ledger& ledger, const Forms& forms, bool latent_norms) {
   ledger.change(Term::kAdapters, 0, "low-rank adapters not counted");
   ledger.change(Term::kFfn, forms.sum([&](const BlockConfig& b) { return forms.plain_ffn(b); }), "expert capacity and no-op experts are not known: k experts for every token");
   no_router(ledger);
-  if (latent_norms)
-    ledger.change(Term::kVectors, forms.sum([](const BlockConfig& b) {
-      return b.attention && b.attention->mla ? Rational(2) * (b.attention->mla->query_rank + b.attention->mla->kv_rank) : Rational();
-    }), "norms of the latent query and key/value counted");
+  constexpr std::string_view kLatentNorms = "norms of the latent query and key/value counted";
+  const auto norms_of_latents = [latent_norms](const BlockConfig& b) {
+    return latent_norms && b.attention && b.attention->mla ? Rational(2) * (b.attention->mla->query_rank + b.attention->mla->kv_rank) : Rational();
+  };
+  ledger.change(Term::kVectors, forms.sum(norms_of_latents), kLatentNorms);
   if (forms.network.mtp > 0) {
     ledger.change(Term::kMtp, forms.mtp(forms.length / Rational(2), true, false), "prediction modules without router, half mask");
     ledger.add(Term::kMtp, Rational(6) * forms.width * forms.network.mtp, "prediction modules with their norms");
+    // Upstream's attention terms are those of num_layers + mtp_num_layers layers.
+    ledger.add(Term::kMtp, norms_of_latents(forms.network.block(forms.network.layer_count() - 1)) * Rational(forms.network.mtp), kLatentNorms);
   }
 }
 

@@ -73,6 +73,19 @@ void ignore_everywhere(HfReader& r) {
                 "_sliding_window_pattern"});
 }
 
+// The stored type does not change a count (a run has its own), but a name that is none, or two names that differ, is a file that cannot be believed.
+void check_dtype(HfReader& r) {
+  static const std::vector<std::string> known = {"float32", "float", "float16", "half", "bfloat16", "float64", "double", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "auto"};
+  const auto stated = [&](const char* name) { return r.has(name) && !r.is_null(name); };
+  for (const char* name : {"torch_dtype", "dtype"}) {
+    if (!stated(name)) continue;
+    const std::string text = r.text_or({name}, "");
+    const std::string type = text.starts_with("torch.") ? text.substr(6) : text;
+    if (std::find(known.begin(), known.end(), type) == known.end()) r.fail(name, fmt::format("unknown type '{}'", json_excerpt(text)), name_hint(type, known));
+  }
+  if (stated("torch_dtype") && stated("dtype")) r.text_or({"torch_dtype", "dtype"}, "");  // refuses two that differ
+}
+
 // The bytes beside fp8 weights that are not counted, in words.
 std::string scales(HfReader& r, const JsonNode& config) {
   const JsonNode* block = config.find("weight_block_size");
@@ -148,6 +161,7 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
   const std::string type = outer.text_or({"model_type"}, "");
   const std::optional<DType> stored = quantization(outer);
   cross_check(outer, type);
+  check_dtype(outer);
 
   const auto composite = std::find_if(std::begin(kComposites), std::end(kComposites),
                                       [&](const Composite& c) { return type == c.model_type; });
@@ -155,6 +169,7 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
     const JsonNode* inner = outer.object("text_config");
     if (inner == nullptr) outer.fail("text_config", "is null");
     HfReader text(*inner, file, network.notes, "text_config.");
+    check_dtype(text);
     const std::string inner_type = text.has("model_type") ? text.text_or({"model_type"}, "") : composite->text_type;
     if (inner_type != composite->text_type)
       text.fail("model_type",

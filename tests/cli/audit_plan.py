@@ -24,6 +24,12 @@ for claimed in ("56.25 %", "50.78125 %", "39.8 %", "87.5 %", "50 %", "75 %", "40
     assert claimed in claims, claimed
 for value in ("56.25 %", "43.75 %", "39.759 %", "1.778 x"):
     assert value in figures, value
+# Counts are exact: Mixtral 8x7B has 46 702 792 704 parameters, 2 bytes each.
+assert [figure["exact_value"] for figure in audit["figures"] if figure["figure"] == "its bytes in bf16"] == [2 * 46702792704]
+assert "93,405,585,408" in run("audit", "-o", "md").stdout
+short = run("audit", "--seq", "7")
+assert short.returncode == 3 and "at least 8 tokens" in short.stderr, short.stderr
+assert run("audit", "mod-recursion").returncode == 0
 assert "| 18 |" in run("audit", "-o", "md").stdout
 assert run("audit", "llama-3-8b", "-o", "csv").stdout != run("audit", "-o", "csv").stdout
 

@@ -20,7 +20,7 @@ class BadInput(CliTest):
             ("--seq needs a value", "count", "mod-tiny", "--seq"), ("--seq is given more than once", "count", "mod-tiny", "--seq", "5", "--seq", "6"),
             (["fathom has no option '--bogus'", "fathom --help"], "--bogus"), (["fathom has no option '-V'", "--version"], "-V"), ("fathom count has no option '-Z'", "count", "-Z"),
             (["fathom count has no option '--ouput'", "'--output'"], "count", "--ouput", "json"), ("--timeline needs a file", "trace", "mod-tiny", "--text", "x", "--timeline", "--save", "t.html"),
-            ("--seq needs a value", "count", "mod-tiny", "--seq", "--batch", "2"), ("'5parsecs' is not a number of seconds, such as 5", "run", "mod-tiny", "--time", "5parsecs"),
+            ("--seq needs a value", "count", "mod-tiny", "--seq", "--batch", "2"), ("--seq needs a value", "count", "mod-tiny", "--seq=", "--batch", "2"), ("--seq needs a value", "count", "--seq=", "mod-tiny"), ("'5parsecs' is not a number of seconds, such as 5", "run", "mod-tiny", "--time", "5parsecs"),
             ("--threads: 'x' is not a number: 1 to 4096", "run", "mod-tiny", "--threads", "x"), ("'2s' is not a number of seconds", "calibrate", "--time", "2s"), ("takes no further argument: 'words'", "list", "models", "extra", "words"), ("leave it out", "count", "mod-tiny", "--full-mask=banana"),
         ):
             self.quick(2, words, *arguments)
@@ -30,6 +30,15 @@ class BadInput(CliTest):
         self.quick(3, "no kernel computes in that type", "predict", "mod-tiny", "--dtype", "f64", "--on", "h200")
         self.quick(3, "[mode", "predict", "mod-tiny", "--on", self.write("machine.ini", "[model]\nx = 1\n"))
         self.quick(3, "no keys before its first section", "predict", "mod-tiny", "--on", self.write("machine.ini", "[machine]\nx = 1\n"))
+
+    def test_no_control_character_of_a_name_reaches_the_terminal(self):
+        for name, shown in (("ev\x1b[31mil.ini", "ev\\x1b[31mil.ini"), ("a\nfathom: fine.ini", "a\\nfathom: fine.ini")):
+            self.quick(3, shown, "count", name)
+            self.quick(3, shown, "count", self.write(name, "[network]\nwidth = 0\n"))
+
+    def test_no_top_of_nothing(self):
+        self.quick(3, "--top: must be at least 1, not 0", "sweep", "mod-tiny", "--top", "0")
+        self.quick(3, "--top: must be at least 1, not -1", "sweep", "mod-tiny", "--top", "-1", "--sort", "flops_matmul")
 
     def test_errors_name_what_was_typed(self):
         self.quick(3, "did you mean 'cuda'?", "run", "mod-tiny", "--backend", "gpu")

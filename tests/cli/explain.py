@@ -23,6 +23,14 @@ class Explain(CliTest):
                 page = self.run_fathom("explain", name).stdout
                 self.assertGreater(len(page.splitlines()), 3, name)
 
+    def test_the_cache_of_latent_attention(self):
+        """DeepSeek-V3: (c + d_r) w L = (512 + 64) x 4 x 61 = 140 544 bytes in f32."""
+        page = self.run_fathom("explain", "kv_bytes_per_token", "deepseek-v3", "--width", "400").stdout
+        self.assertIn("(512 + 64) w 61", page)
+        self.assertIn("140,544 B", page)
+        self.assertNotIn("2*kv_heads*head_dim", page)
+        self.assertIn("2*kv_heads*head_dim", self.run_fathom("explain", "kv_bytes_per_token", "gpt2-124m", "--width", "400").stdout)
+
     def test_sources_can_be_found(self):
         """Sources name files of this tree and papers; every op kind and every counted column has one."""
         kinds, columns = self.names("ops"), ("flops_matmul", "flops_expected", "elements_vector", "bytes_read", "params_total", "kv_bytes", "peak_bytes", "saved_bytes", "rows_declared")

@@ -232,6 +232,38 @@ TEST_CASE("nothing in the audit is a constant: another model moves the numbers")
   CHECK_THROWS_AS(AuditSetting(builtin_network("dense-60m"), 1), Error);
 }
 
+TEST_CASE("an audit of too few tokens is refused with the least number") {
+  const auto least = [](const Network& network, std::int64_t length) -> std::string {
+    try {
+      audit(AuditSetting(network, length));
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kInput);
+      return error.hint();
+    }
+    return "";
+  };
+  for (std::int64_t length = 2; length < 8; ++length) CHECK(least(builtin_network("dense-60m"), length) == "fathom audit MODEL --seq 8");  // floor(S / 8) = 0
+  CHECK(least(builtin_network("dense-60m"), 8).empty());
+  // floor(S / 20) >= 1 from 20 tokens on.
+  CHECK(least(alternate(builtin_network("dense-60m"), 2, {1, 20}), 19) == "fathom audit MODEL --seq 20");
+  CHECK(least(alternate(builtin_network("dense-60m"), 2, {1, 20}), 20).empty());
+}
+
+TEST_CASE("shared weights stay shared in the audit's variants") {
+  const Network recursion = builtin_network("mod-recursion");
+  REQUIRE_FALSE(recursion.weights_of.empty());
+  const std::vector<AuditClaim> claims = audit(AuditSetting(recursion));
+  CHECK(claims.size() == 31);
+  // Every second block at 1/8 saves 7/8 of half of the cache, however the weights are shared: 7/16 of an even number of alike layers.
+  CHECK(figure(claims, 20, 1) == Approx(.4375));
+  const Network variant = alternate(dense_twin(recursion), 2, {1, 8});
+  for (std::int64_t a = 0; a < variant.layer_count(); ++a)
+    for (std::int64_t b = 0; b < a; ++b) {
+      const auto i = static_cast<size_t>(a), j = static_cast<size_t>(b);
+      CHECK((variant.weights_of[i] == variant.weights_of[j]) == (recursion.weights_of[i] == recursion.weights_of[j] && a % 2 == b % 2));
+    }
+}
+
 TEST_CASE("top slots and percentiles") {
   CHECK(top_slots({1, 1, 1, 1}, 2) == std::vector<std::int64_t>{0, 1});  // ties to the lower position
   CHECK(top_slots({0.0, -0.0, 1}, 2) == std::vector<std::int64_t>{0, 2});

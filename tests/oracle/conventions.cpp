@@ -127,6 +127,18 @@ TEST_CASE("decompositions sum exactly") {
                                  {"mask: S/2 keys per query instead of the causal (S+1)/2", "-2498560"},
                                  {"expert routers not counted", "-212860928"},
                                  {"norms of the latent query and key/value counted", "249856"}});
+  // With a prediction module Megatron-LM multiplies the attention terms by num_layers + mtp_num_layers: its latent norms count too,
+  // 2 (q_rank + kv_rank) = 2 (1536 + 512) = 4096 per token. Over 2048 tokens 4096 x 2048 = 8 388 608 more than 166 836 993 785 856.
+  Network predicting = builtin_network("deepseek-v3");
+  predicting.mtp = 1;
+  for (const char* name : {"megatron", "megatron-bridge"}) {
+    const ConventionCount more = count(name, predicting);
+    CHECK((more.per_token * Rational(2048)).str() == "166837002174464");
+    CHECK(reasons(more).at("norms of the latent query and key/value counted") == "253952");  // 249 856 + 4096
+    Rational sum;
+    for (const Reason& reason : more.reasons) sum += reason.flops;
+    CHECK(sum == more.per_token - more.exact);
+  }
   const ConventionCount trl = count("trl", "gpt2-124m");
   CHECK((trl.per_token - trl.exact).str() == "94353408");
   CHECK(reasons(trl) == std::map<std::string, std::string>{{"mask: S keys per query instead of the causal (S+1)/2", "37730304"},

@@ -321,6 +321,13 @@ TEST_CASE("absent, null and conflicting keys", "[hf]") {
         "hidden_size");
   CHECK(refused("llama", tiny + R"(, "quantization_config": {"quant_method": "gptq"})") == "quantization_config");
   CHECK(refused("lama", tiny) == "model_type");
+  // torch_dtype and dtype are one key.
+  const std::string whole = tiny + R"(, "num_key_value_heads": 4)";
+  CHECK(refused("llama", whole + R"(, "torch_dtype": "bfloat16", "dtype": "float32")") == "dtype");
+  CHECK(refused("llama", whole + R"(, "torch_dtype": "xx")") == "torch_dtype");
+  CHECK(refused("llama", whole + R"(, "dtype": 16)") == "dtype");
+  CHECK(import_small("llama", whole + R"(, "torch_dtype": "float16", "dtype": "float16")").width == 64);
+  CHECK(import_small("llama", whole + R"(, "torch_dtype": null, "dtype": "float16")").width == 64);
 }
 
 TEST_CASE("the class name is only cross-checked", "[hf]") {

@@ -3,6 +3,7 @@
 
 #include "lib/error.hpp"
 #include "models/builder.hpp"
+#include "models/network_ini.hpp"
 #include "models/registry.hpp"
 
 using namespace fathom;
@@ -162,6 +163,36 @@ TEST_CASE("latent attention strategies at decode", "[counts]") {
     for (const Op& op : w.ops())
       if (const auto* core = std::get_if<Attention>(&op.spec)) CHECK(declared_cost(*core).read.str() == of(2 * (u128{4096} * static_cast<u128>(per_key) + static_cast<u128>(query))));
   }
+}
+
+TEST_CASE("decompression expands the keys in reach of a window or chunk", "[counts]") {
+  // Width 64, 4 heads, c = 16, d_n = d_v = 8. Per expanded row: 2 c n (d_n + d_v) = 2 x 16 x 4 x 16 = 2048 FLOP; the row of all heads has
+  // n (d_n + d_r + d_v) = 4 x 24 = 96 elements.
+  const auto near = [](const std::string& span, const Scenario& s) {
+    const Network n = parse_network_ini("[network]\nwidth = 64\nvocab = 100\nlayers = 1\nheads = 4\nmlp = 64\nrope_dim = 8\n" + span + "[mla]\nkv_rank = 16\nnope_dim = 8\nv_dim = 8\n", "near.ini");
+    const Workload w = build(n, s);
+    std::pair<u128, std::int64_t> found{flops_of(w, "attn/decompress"), -1};
+    for (const Op& op : w.ops())
+      if (op.leaf == "attn/heads") found.second = std::get<LatentHeads>(op.spec).rows.count;
+    return found;
+  };
+  using Found = std::pair<u128, std::int64_t>;
+  Scenario s = decode(1024);
+  s.mla = MlaStrategy::kDecompress;
+  CHECK(near("", s) == Found{2'097'152, 1024});
+  CHECK(near("window = 16\n", s) == Found{32'768, 16});
+  CHECK(near("window = 2000\n", s) == Found{2'097'152, 1024});
+  CHECK(near("chunk = 48\n", s) == Found{32'768, 16});  // token 1023 of chunks of 48: 1023 mod 48 = 15 before it in its chunk
+  s.batch = 3;
+  CHECK(near("window = 16\n", s) == Found{98'304, 48});
+  s = prefill();
+  s.mla = MlaStrategy::kDecompress;
+  s.length = 5, s.past = 33;
+  CHECK(near("", s) == Found{77'824, 38});
+  CHECK(near("window = 16\n", s) == Found{40'960, 20});  // the first of the 5 new tokens sees 15 old ones
+  CHECK(near("chunk = 8\n", s) == Found{12'288, 6});     // token 33 begins behind 32 = 4 x 8: one old token in its chunk
+  s.full_mask = true;
+  CHECK(near("window = 16\n", s) == Found{77'824, 38});
 }
 
 TEST_CASE("low-rank adapters and frozen parts", "[counts]") {

@@ -157,9 +157,21 @@ TEST_CASE("refusals name line and key", "[ini]") {
   CHECK(refused(kHead + "pattern = a\nlayers = 2\n[block.a]\n") == At{8, "layers"});
   CHECK(refused(kHead + "pattern = a\n[block.a]\n[route]\nevery = 1\n") == At{9, "[route]"});
   CHECK(refused(kHead + "layers = 4\nweights = 0 1\n").second == "weights");
-  CHECK(refused("[network]\nwidth = 65\nvocab = 100\nheads = 4\nmlp = 128\nlayers = 1\n").second == "head_dim");
+  CHECK(refused("[network]\nwidth = 65\nvocab = 100\nheads = 4\nmlp = 128\nlayers = 1\n").second == "heads");
   CHECK(refused(base + "positions = learned\n").second == "max_length");
   CHECK(refused(base + "[moe]\nexperts = 4\npicks = 5\nexpert_width = 8\n") == At{10, "picks"});
+  // Adapters on a matrix that no layer has.
+  CHECK(refused(base + "[lora]\nrank = 4\ntargets = gate\n") == At{10, "targets"});
+  CHECK(parse_network_ini(base + "gated = yes\n[lora]\nrank = 4\ntargets = gate\n", "t.ini").lora.has_value());
+  CHECK(refused("[network]\nwidth = 64\nvocab = 9\nlayers = 1\nattention = no\nmlp = 8\n[lora]\nrank = 4\ntargets = up, q\n") == At{9, "targets"});
+  // 0 would silently be the value that follows from others.
+  CHECK(refused(base + "head_dim = 0\n") == At{8, "head_dim"});
+  CHECK(refused(base + "kv_heads = 0\n") == At{8, "kv_heads"});
+  // Lines of keys that are wrong beside others.
+  CHECK(refused("[network]\nwidth = 64\nvocab = 100\nlayers = 1\nheads = 5\nmlp = 128\n") == At{5, "heads"});
+  CHECK(refused(base + "[route]\ncapacities = - - 1/8 1.1\n") == At{9, "capacities"});
+  CHECK(refused(base + "[moe]\nexperts = 4\npicks = 2\nexpert_width = 8\nshared_gate = yes\n") == At{12, "shared_gate"});
+  CHECK(refused(base + "[moe]\nexperts = 4\npicks = 2\nexpert_width = 8\nshared_width = 8\n") == At{12, "shared_width"});
   CHECK(refused(base + "[moe]\nat = 1\nevery = 2\nexperts = 4\npicks = 2\nexpert_width = 8\n") == At{9, "at"});
 }
 
