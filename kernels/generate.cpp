@@ -72,7 +72,7 @@ void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t 
     std::vector<float> moved(static_cast<size_t>(target.cache.rows * width), 0.0f);
     for (std::int64_t b = 0; b < sequences; ++b) {
       const auto held = static_cast<std::int64_t>(counts[static_cast<size_t>(b)]);
-      if (target.capacity() < to.workload().stream().past + 1 && source.capacity() > target.capacity())
+      if (target.capacity() < to.workload().stream().past + 1)
         throw_input("generation with latents decompressed inside a window or chunks is counted, not executed: the list of the keys in reach does not move on", {"", 0, "mla"}, "use naive or absorbed");
       if (held > target.capacity()) refuse(fmt::format("a list of {} keys does not fit a cache of {}", held, target.capacity()));
       std::copy_n(rows.begin() + b * source.capacity() * width, held * width, moved.begin() + b * target.capacity() * width);
