@@ -61,6 +61,10 @@ void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t 
   const auto refuse = [](const std::string& what) { throw_input("these two workloads are no steps of one run: " + what); };
   const std::vector<KvList>& sources = from.kv_lists();
   const std::vector<KvList>& targets = to.kv_lists();
+  const StreamShape& step = to.workload().stream();
+  for (const Tensor& tensor : to.workload().tensors())  // positions of a cache that is expanded, models/mla.cpp
+    if (tensor.name.ends_with("/key_positions") && tensor.rows < step.sequences * (step.past + step.queries))
+      throw_input("generation with latents decompressed inside a window or chunks is counted, not executed: the list of the keys in reach does not move on", {"", 0, "mla"}, "use naive or absorbed");
   if (sources.size() != targets.size()) refuse(fmt::format("{} caches here, {} there", sources.size(), targets.size()));
   for (size_t i = 0; i < sources.size(); ++i) {
     const KvList& source = sources[i];
@@ -72,8 +76,6 @@ void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t 
     std::vector<float> moved(static_cast<size_t>(target.cache.rows * width), 0.0f);
     for (std::int64_t b = 0; b < sequences; ++b) {
       const auto held = static_cast<std::int64_t>(counts[static_cast<size_t>(b)]);
-      if (target.capacity() < to.workload().stream().past + 1 && source.capacity() > target.capacity())
-        throw_input("generation with latents decompressed inside a window or chunks is counted, not executed: the list of the keys in reach does not move on", {"", 0, "mla"}, "use naive or absorbed");
       if (held > target.capacity()) refuse(fmt::format("a list of {} keys does not fit a cache of {}", held, target.capacity()));
       std::copy_n(rows.begin() + b * source.capacity() * width, held * width, moved.begin() + b * target.capacity() * width);
     }

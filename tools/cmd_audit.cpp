@@ -65,6 +65,8 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
   document.add(std::move(figures));
   document.note("The paper gives no layer count, width, vocabulary or predictor size: the default shape (width 896, 18 layers, vocabulary 32 000) is of its 220M class, not its model. "
                 "Decode figures are rooflines, to be confirmed by measurement.");
+  if (!setting.routed.weights_of.empty())
+    document.note("Layers share weights here. A routed layer cannot share those of a full one, so in a variant that routes some layers of a weight set only, that set is two.");
   return document;
 }
 
