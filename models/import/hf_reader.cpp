@@ -187,10 +187,11 @@ const JsonNode* HfReader::object(const char* name) {
 
 void HfReader::irrelevant(Names names) {
   for (const char* name : names)
-    if (has(name)) consumed_.insert(name);
+    if (has(name) && consumed_.insert(name).second) without_effect_.push_back(prefix_ + name);
 }
 
 void HfReader::finish(bool strict) {
+  if (!without_effect_.empty()) note(fmt::format("ignored: known to change no count: {}", fmt::join(without_effect_, ", ")));
   for (std::size_t i = 0; i < object_.names.size(); ++i) {
     const std::string& key = object_.names[i];
     if (consumed_.count(key) > 0) continue;

@@ -47,7 +47,7 @@ class HfReader {
 
   // Keys that the family knows and that change no count.
   void irrelevant(Names names);
-  // Lists what was left over as ignored; with strict, the first such key is an error.
+  // Lists the irrelevant keys and what was left over as ignored; with strict, the first of the latter is an error.
   void finish(bool strict);
 
   void note(const std::string& text) { notes_.push_back(text); }
@@ -70,6 +70,7 @@ class HfReader {
   std::string prefix_;
   std::set<std::string, std::less<>> consumed_;
   std::vector<std::string> asked_;
+  std::vector<std::string> without_effect_;  // irrelevant ones that the file has, for the report
 };
 
 }  // namespace fathom

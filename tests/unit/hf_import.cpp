@@ -349,6 +349,10 @@ TEST_CASE("unknown keys are listed, or refused when strict", "[hf]") {
   const Network n = import_small("llama", keys);
   CHECK(has_note(n, "ignored: unknown key 'brand_new_key' (line 3)"));
   CHECK_THROWS_AS(import_small("llama", keys, HfOptions{true, false}), Error);
+  // Known ones that no count depends on are listed too, each once and only where the file has them; they are no reason for strictness.
+  const std::string known = std::string(kTiny) + R"(, "use_cache": true, "eos_token_id": 2)";
+  CHECK(has_note(import_small("llama", known, HfOptions{true, false}), "ignored: known to change no count: use_cache, eos_token_id"));
+  CHECK_FALSE(has_note(import_small("llama", kTiny), "known to change no count"));
   CHECK_NOTHROW(import_small("llama", kTiny, HfOptions{true, false}));
   for (const char* file :
        {"llama-3-8b", "mistral-7b", "qwen2-7b", "gpt2", "deepseek-v3", "gemma-7b", "falcon-7b", "phi-2"})
