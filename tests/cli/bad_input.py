@@ -39,7 +39,7 @@ class BadInput(CliTest):
     def test_no_generation_with_a_list_that_does_not_move_on(self):
         near = self.write("near.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 1\nheads = 4\nmlp = 64\nrope_dim = 8\nwindow = 16\n[mla]\nkv_rank = 16\nnope_dim = 8\nv_dim = 8\n")
         for prompt, tokens in (("30", "8"), ("10", "20")):
-            self.quick(3, ["counted, not executed", "naive or absorbed"], "run", near, "--phase", "generate", "--prompt", prompt, "--tokens", tokens, "--mla", "decompress")
+            self.quick(3, ["counted, not executed", "naive or absorbed"], "run", near, "--phase", "generate", "--prompt", prompt, "--tokens", tokens, "--mla", "decompress", "-q")
 
     def test_no_top_of_nothing(self):
         self.quick(3, "--top: must be at least 1, not 0", "sweep", "mod-tiny", "--top", "0")
