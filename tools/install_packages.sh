@@ -20,6 +20,7 @@ optional=(
   ccache                                 # faster rebuilds
   libboost-context-dev                   # fibers of the CUDA emulator
   gnuplot-nox                            # plots
+  dpkg-dev file                          # .deb packages: what the program needs of others
 )
 
 case "${1:-}" in

@@ -65,7 +65,7 @@ class Install(CliTest):
                  for twin in ([], ["--mod-every", "2", "--capacity", "1/8"])]
         self.assertEqual(run(self.folder / "build" / "savings"), "gpt2-124m: %d FLOP\ngpt2-124m-mod: %d FLOP\n" % tuple(flops))
 
-    @unittest.skipUnless(shutil.which("cpack") and shutil.which("dpkg-deb") and shutil.which("dpkg-shlibdeps"), "no Debian packaging tools")
+    @unittest.skipUnless(shutil.which("cpack") and shutil.which("dpkg-deb") and shutil.which("dpkg-shlibdeps") and shutil.which("file"), "no Debian packaging tools")
     def test_debian_packages(self):
         run("cpack", "-G", "DEB", "--config", ARGUMENTS.binary / "CPackConfig.cmake", "-B", self.folder, cwd=self.folder)
         packages = {path.name.split("_")[0]: path for path in self.folder.glob("*.deb")}
