@@ -286,25 +286,26 @@ def differences(case, fathom, folder):
     return wrong
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=240)
+def run(about, count, noun, make, compare, name):
+    """The command line of a calculation: its cases as JSON, or their differences from a program."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fathom", help="compare with this program instead of printing the cases")
     options = parser.parse_args()
-    made = cases(options.count, options.seed)
+    made = make(options.count, options.seed)
     if not options.fathom:
         print("[\n" + ",\n".join(json.dumps(case) for case in made) + "\n]")
         return 0
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for case in made:
-            for line in differences(case, options.fathom, folder):
+            for line in compare(case, options.fathom, folder):
                 wrong += 1
-                print(f"seed {case['seed']} {case['config']['model_type']} {' '.join(arguments(case, 'config.json'))}: {line}")
-    print(f"{len(made)} configurations, {wrong} differences", file=sys.stderr)
+                print(f"seed {case['seed']} {name(case)}: {line}")
+    print(f"{len(made)} {noun}, {wrong} differences", file=sys.stderr)
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, 240, "configurations", cases, differences, lambda case: f"{case['config']['model_type']} {' '.join(arguments(case, 'config.json'))}"))

@@ -11,13 +11,11 @@ attention is counted by looking at every (query, key) pair of one sequence with 
 tests/cli/independent_networks.py does both.
 """
 
-import argparse
 import json
 import math
 import os
 import subprocess
 import sys
-import tempfile
 from fractions import Fraction as F
 
 from independent_random import make_case
@@ -382,25 +380,7 @@ def cases(count, seed):
     return made
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--fathom", help="compare with this program instead of printing the cases")
-    options = parser.parse_args()
-    made = cases(options.count, options.seed)
-    if not options.fathom:
-        print("[\n" + ",\n".join(json.dumps(case) for case in made) + "\n]")
-        return 0
-    wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for case in made:
-            for line in differences(case, options.fathom, folder):
-                wrong += 1
-                print(f"seed {case['seed']} {' '.join(arguments(case, 'network.ini'))}: {line}")
-    print(f"{len(made)} networks, {wrong} differences", file=sys.stderr)
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    from independent_counts import run
+
+    sys.exit(run(__doc__, 300, "networks", cases, differences, lambda case: " ".join(arguments(case, "network.ini"))))
