@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from reference_model import DEFAULT, NORM_EPSILON, Model, shapes, trained, values
+from reference_model import Model, shapes, trained, values
+from reference_settings import BETA1, BETA2, CLIP, DECAY, DEFAULT, EPSILON, LEARNING_RATE, STEPS, header, summary, tokens_of
 
 jax.config.update("jax_enable_x64", True)
 
@@ -75,31 +76,19 @@ CASES = {
     "lora_mod": dict(lora=2, targets="q,k,o,up", every=2, slots=4, aux=0.1),
     "lora_experts": dict(EXPERTS, lora=2, targets="v,up,down", shared=1, shared_width=4),
 }
-STEPS, LEARNING_RATE, BETA1, BETA2, EPSILON, DECAY, CLIP, LEAST_MARGIN = 3, 1e-2, 0.9, 0.95, 1e-5, 0.1, 0.5, 1e-4
-
-
-def summary(values):
-    """Norm, product with sin(0.3 i^2 + 1), some entries."""
-    flat = np.asarray(values).reshape(-1)
-    at = sorted({0, len(flat) // 2})
-    mark = np.sin(0.3 * np.arange(len(flat)) ** 2 + 1)
-    return f"{np.sqrt((flat * flat).sum()):.13e} {(flat * mark).sum():.13e} " + " ".join(f"{i} {flat[i]:.13e}" for i in at)
+LEAST_MARGIN = 1e-4
 
 
 def write(name, changes, folder):
     assert set(changes) <= set(DEFAULT), changes
     c = {**DEFAULT, **changes}
-    lines = [f"{key} {value}" for key, value in c.items() if value != ""]
-    lines += [f"learning_rate {LEARNING_RATE}", f"beta1 {BETA1}", f"beta2 {BETA2}", f"epsilon {EPSILON}", f"weight_decay {DECAY}", f"clip {CLIP}",
-              f"norm_epsilon {NORM_EPSILON}"]
+    lines = header(c)
     p, fixed = {}, {}
     for number, ((parameter, layer), (shape, fan)) in enumerate(shapes(c).items()):
         offset, scale, contents = values(parameter, shape, fan, number)
         (p if trained(c, parameter, layer) else fixed)[parameter, layer] = jnp.asarray(contents)
         lines.append(f"weight {parameter} {layer} {shape[0]} {shape[1]} {offset!r} {scale!r} {number}")
-    index = np.arange(c["sequences"] * c["length"])
-    shape = (c["sequences"], c["length"])
-    tokens, targets = ((index * 7 + 3) % c["vocab"]).reshape(shape), ((index * 5 + 1) % c["vocab"]).reshape(shape)
+    tokens, targets = tokens_of(c)
 
     def objective(p):
         model = Model(c, {**p, **fixed})

@@ -9,20 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-DEFAULT = dict(
-    width=8, layers=3, heads=4, kv_heads=2, head_dim=4, mlp=12, vocab=11, sequences=2, length=9,
-    positions="rope", norm="rms", biases=0, gated=0, activation="gelu_tanh", tied=1, window=0,
-    # routed blocks: every `every`-th, `slots` per sequence; router_hidden > 0: an MLP router; predictor: -1 none, 0 linear, else its width
-    every=0, slots=0, gate="raw", gate_on="delta", part="block", all_keys=0, router_bias=0, router_hidden=0, aux=0.0, aux_detached=0, predictor=-1,
-    # experts in place of every MLP; capacity_num / capacity_den: capacity factor (0: no token is dropped)
-    experts=0, picks=0, expert_width=0, shared=0, shared_width=0, shared_gate=0, sigmoid=0, expert_bias=0, correction=0, noops=0,
-    capacity_num=0, capacity_den=1,
-    # latent attention, where kv_rank > 0
-    query_rank=0, kv_rank=0, nope=0, rope=0, value=0,
-    # low-rank adapters of rank `lora` on the named matrices; everything else is frozen
-    lora=0, targets="",
-    qk_norm="none", sinks=0, layout="pre", chunk=0, head_bias=0, freeze_embedding=0)
-NORM_EPSILON = 1e-5
+from reference_settings import NORM_EPSILON
+
 GATES = {
     "raw": lambda r: r,
     "sigmoid": jax.nn.sigmoid,

@@ -18,22 +18,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import reference_settings
+from reference_settings import BETA1, BETA2, CLIP, DECAY, EPSILON, LEARNING_RATE, NORM_EPSILON, STEPS, header, summary, tokens_of
+
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 
 DEFAULT = dict(
-    width=8, layers=3, heads=4, kv_heads=2, head_dim=4, mlp=12, vocab=11, sequences=2, length=9,
-    positions="rope", norm="rms", biases=0, gated=0, activation="gelu_tanh", tied=1, window=0,
-    every=0, slots=0, gate="raw", gate_on="delta", part="block", all_keys=0, router_bias=0, router_hidden=0, aux=0.0, aux_detached=0, predictor=-1,
-    experts=0, picks=0, expert_width=0, shared=0, shared_width=0, shared_gate=0, sigmoid=0, expert_bias=0, correction=0, noops=0,
-    capacity_num=0, capacity_den=1,
-    query_rank=0, kv_rank=0, nope=0, rope=0, value=0, lora=0, targets="",
-    qk_norm="none", sinks=0, layout="pre", chunk=0, head_bias=0, freeze_embedding=0,
-    # extended
+    reference_settings.DEFAULT,
     depth_num=-1, depth_den=1, rounding="floor", min_slots=0, accumulation=1, rope_dim=0, rope_base=10000.0, norm_gain=1, norm_bias=1, embedding_norm=0,
     final_norm=1, parallel_norms=2, adapter=0, weights="", padded_vocab=0, gate_alpha=1.0, gate_beta=0.0)
-EPS = 1e-5
-STEPS, LR, B1, B2, AEPS, DECAY, CLIP = 3, 1e-2, 0.9, 0.95, 1e-5, 0.1, 0.5
 
 def is_routed(c, l): return c["every"] > 0 and l % c["every"] == c["every"] - 1
 def slots(c):
@@ -112,9 +106,9 @@ class Net:
     def norm(self, name, l, x):
         c = self.c; h = (c["width"],)
         g = self.W(name + "/gain", l)[0] if self.has(name + "/gain", l) else None
-        if c["norm"] == "rms": return F.rms_norm(x, h, g, EPS)
+        if c["norm"] == "rms": return F.rms_norm(x, h, g, NORM_EPSILON)
         b = self.W(name + "/bias", l)[0] if self.has(name + "/bias", l) else None
-        return F.layer_norm(x, h, g, b, EPS)
+        return F.layer_norm(x, h, g, b, NORM_EPSILON)
     def lin(self, name, l, x):
         b = self.W(name + "/bias", l)[0] if self.has(name + "/bias", l) else None
         return F.linear(x, self.W(name + "/weight", l).T, b)
@@ -134,10 +128,10 @@ class Net:
         else:
             q = self.lin("attn/q", l, x); k, v = self.lin("attn/kv", l, everyone).split([m * d, m * d], -1); keyok = torch.ones_like(sel)
         if c["qk_norm"] == "full":
-            q = F.rms_norm(q, (n * d,), self.W("attn/q_norm/gain", l)[0], EPS); k = F.rms_norm(k, (m * d,), self.W("attn/k_norm/gain", l)[0], EPS)
+            q = F.rms_norm(q, (n * d,), self.W("attn/q_norm/gain", l)[0], NORM_EPSILON); k = F.rms_norm(k, (m * d,), self.W("attn/k_norm/gain", l)[0], NORM_EPSILON)
         q, k, v = q.view(B, S, n, d), k.view(B, S, m, d), v.view(B, S, m, d)
         if c["qk_norm"] in ("shared", "per_head", "no_gain"):
-            q, k = F.rms_norm(q, (d,), None, EPS), F.rms_norm(k, (d,), None, EPS)
+            q, k = F.rms_norm(q, (d,), None, NORM_EPSILON), F.rms_norm(k, (d,), None, NORM_EPSILON)
             if c["qk_norm"] != "no_gain": q, k = q * self.W("attn/q_norm/gain", l), k * self.W("attn/k_norm/gain", l)
         if c["positions"] == "rope": q, k = self.rotate(q), self.rotate(k)
         i = torch.arange(S)
@@ -263,19 +257,13 @@ class Net:
         y = x @ (self.p["embed/table", -1].T if c["tied"] else self.p["head/logits/weight", -1])
         return y + self.p["head/logits/bias", -1][0] if c["head_bias"] else y
 
-def summary(v):
-    f = v.detach().numpy().reshape(-1); mark = np.sin(0.3 * np.arange(len(f)) ** 2 + 1)
-    at = sorted({0, len(f) // 2, len(f) - 1})
-    return f"{np.sqrt((f * f).sum()):.13e} {(f * mark).sum():.13e} " + " ".join(f"{i} {f[i]:.13e}" for i in at)
-
 def make(name, ch, folder, least=2e-4):
     assert set(ch) <= set(DEFAULT), set(ch) - set(DEFAULT)
     c = {**DEFAULT, **ch}; net = Net(c); net.margin = math.inf
-    out = [f"{k} {v}" for k, v in c.items() if v != ""] + [f"learning_rate {LR}", f"beta1 {B1}", f"beta2 {B2}", f"epsilon {AEPS}", f"weight_decay {DECAY}", f"clip {CLIP}", f"norm_epsilon {EPS}"] + net.lines
-    i = torch.arange(c["sequences"] * c["length"])
-    tok, tgt = ((i * 7 + 3) % c["vocab"]).view(c["sequences"], -1), ((i * 5 + 1) % c["vocab"]).view(c["sequences"], -1)
+    out = header(c) + net.lines
+    tok, tgt = map(torch.tensor, tokens_of(c))
     train = {k: w for k, w in net.p.items() if k[0] != "moe/correction"}
-    opt = torch.optim.AdamW(train.values(), lr=LR, betas=(B1, B2), eps=AEPS, weight_decay=DECAY)
+    opt = torch.optim.AdamW(train.values(), lr=LEARNING_RATE, betas=(BETA1, BETA2), eps=EPSILON, weight_decay=DECAY)
     worst = math.inf
     for step in range(1, STEPS + 1):
         net.margin = math.inf
@@ -287,12 +275,12 @@ def make(name, ch, folder, least=2e-4):
         for w in train.values():
             if w.grad is None: w.grad = torch.zeros_like(w)
         worst = min(worst, net.margin)
-        out += [f"loss {step} {float(loss.detach()):.13e}", f"auxiliary {step} {float(net.aux.detach()):.13e}", f"margin {step} {net.margin:.3e}", f"logits {step} {summary(logits)}"]
-        out += [f"gradient {step} {k} {l} {summary(w.grad)}" for (k, l), w in train.items()]
+        out += [f"loss {step} {float(loss.detach()):.13e}", f"auxiliary {step} {float(net.aux.detach()):.13e}", f"margin {step} {net.margin:.3e}", f"logits {step} {summary(logits.detach(), -1)}"]
+        out += [f"gradient {step} {k} {l} {summary(w.grad.detach(), -1)}" for (k, l), w in train.items()]
         tot = math.sqrt(sum(float((w.grad ** 2).sum()) for w in train.values()))
         for w in train.values(): w.grad.mul_(min(1.0, CLIP / tot))
         opt.step()
-    out += [f"final {k} {l} {summary(w)}" for (k, l), w in net.p.items()]
+    out += [f"final {k} {l} {summary(w.detach(), -1)}" for (k, l), w in net.p.items()]
     if worst < least: return f"refused margin {worst:.1e}"
     (folder / f"{name}.txt").write_text("\n".join(out) + "\n")
     return f"ok margin {worst:.1e} noop {net.nooped} dropped {net.dropped} slots {slots(c) if c['every'] else '-'}"
