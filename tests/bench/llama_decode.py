@@ -10,12 +10,11 @@ with the faster of llama.cpp's bf16 and f16. Each round runs every contender onc
 
 import os
 import statistics
-import subprocess
 
-from pytorch_step import fathom_step, gather, options_of
+from contenders import Worker, alternate, gather, options_of, page
 
 WORKER = r'''
-import ctypes, os, sys, time
+import ctypes, os, sys
 import numpy as np
 kind, threads, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 H, LAYERS, HEADS, V, S, CONTEXT = 768, 12, 12, 50257, 1024, 512
@@ -64,33 +63,10 @@ def work():
     L.llama_memory_seq_rm(memory, 0, CONTEXT - 1, -1)
     return token
 for _ in range(20): work()
-print("ready", llama_cpp.__version__, flush=True)
-for line in sys.stdin:
-    times = []
-    for _ in range(int(line)):
-        begin = time.perf_counter(); work(); times.append(time.perf_counter() - begin)
-    print(*times, flush=True)
+version = llama_cpp.__version__
 '''
 KINDS = {"f32": ["f32"], "bf16": ["bf16", "f16"]}
 STEPS = 60
-
-
-class Worker:
-    def __init__(self, python, kind, threads, path):
-        self.process = subprocess.Popen([python, "-c", WORKER, kind, str(threads), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        words = self.process.stdout.readline().split()
-        if len(words) != 2:
-            raise SystemExit(f"the worker for {kind} ended: run it alone to see why")
-        self.version = words[1]
-
-    def times(self, steps):
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        return [float(t) for t in self.process.stdout.readline().split()]
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def fathom_command(fathom, dtype, threads):
@@ -101,18 +77,8 @@ def measure(options, data):
     os.makedirs(options.work, exist_ok=True)
     for dtype in options.dtype.split(","):
         for threads in map(int, options.threads.split(",")):
-            workers = {kind: Worker(options.python, kind, threads, os.path.join(options.work, f"gpt2-{kind}.gguf")) for kind in KINDS[dtype]}
-            key = f"{dtype} {threads}"
-            samples = data.setdefault("samples", {}).setdefault(key, {})
-            command = fathom_command(options.fathom, dtype, threads)
-            data.setdefault("commands", {})[key] = " ".join(["fathom", *command[1:]])
-            for _ in range(options.rounds):
-                for kind, worker in workers.items():
-                    samples.setdefault(f"llama.cpp {kind}", []).append(statistics.median(worker.times(STEPS)))
-                    data["version"] = worker.version
-                samples.setdefault("fathom", []).append(fathom_step(command))
-            for worker in workers.values():
-                worker.close()
+            workers = {f"llama.cpp {kind}": Worker(options.python, WORKER, kind, str(threads), os.path.join(options.work, f"gpt2-{kind}.gguf")) for kind in KINDS[dtype]}
+            data["version"] = alternate(data, f"{dtype} {threads}", fathom_command(options.fathom, dtype, threads), workers, STEPS, options.rounds)
 
 
 def report(data):
@@ -126,8 +92,7 @@ def report(data):
         best = min(statistics.median(v) for k, v in samples.items() if k != "fathom")
         lines.append(f"| {dtype} | {threads} | {cell(samples['fathom'])} | {cell(samples[f'llama.cpp {dtype}'])} | {cell(samples.get('llama.cpp f16'))} | "
                      f"{best / statistics.median(samples['fathom']):.2f} | {len(samples['fathom'])} |")
-    lines += ["", "Commands of fathom:", ""] + [f"    {command}" for command in data["commands"].values()]
-    return "\n".join(lines) + "\n"
+    return page(lines, data)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ a context of 512 from a preallocated cache of keys and values, greedy choice inc
 Each round runs every contender once: fathom as a process of its own, PyTorch in a worker that stays alive and is warmed before.
 """
 
-import argparse
-import json
 import statistics
-import subprocess
-import sys
+
+from contenders import Worker, alternate, gather, options_of, page
 
 WORKER = r'''
-import sys, time, torch, torch.nn as nn, torch.nn.functional as F
+import sys, torch, torch.nn as nn, torch.nn.functional as F
 phase, kind, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.set_num_threads(threads)
 torch.manual_seed(1)
@@ -77,31 +75,11 @@ else:
         with torch.inference_mode():
             return model.step(token, CONTEXT - 1, cache)
 work(); work()
-print("ready", torch.__version__, flush=True)
-for line in sys.stdin:
-    times = []
-    for _ in range(int(line)):
-        begin = time.perf_counter(); work(); times.append(time.perf_counter() - begin)
-    print(*times, flush=True)
+version = torch.__version__
 '''
 KINDS = {("train", "f32"): ["f32"], ("train", "bf16"): ["autocast", "pure"], ("decode", "f32"): ["f32"], ("decode", "bf16"): ["pure"]}
 STEPS = {"train": 1, "decode": 40}
 FATHOM_ROUNDS = {"train": 1, "decode": 10}
-
-
-class Worker:
-    def __init__(self, python, phase, kind, threads):
-        self.process = subprocess.Popen([python, "-c", WORKER, phase, kind, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.version = self.process.stdout.readline().split()[1]
-
-    def times(self, steps):
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        return [float(t) for t in self.process.stdout.readline().split()]
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def fathom_command(fathom, phase, dtype, threads):
@@ -109,30 +87,13 @@ def fathom_command(fathom, phase, dtype, threads):
     return [fathom, "run", "gpt2-124m", "--phase", phase, *sizes, "--dtype", dtype, "--threads", str(threads), "--rounds", str(FATHOM_ROUNDS[phase]), "-o", "json"]
 
 
-def fathom_step(command):
-    out = subprocess.run(command, capture_output=True, text=True)
-    if out.returncode not in (0, 1):
-        raise SystemExit(out.stderr)
-    return json.loads(out.stdout)["totals"]["measured_s"]
-
-
 def measure(options, data):
-    commands = data.setdefault("commands", {})
     for phase in options.phase.split(","):
         for dtype in options.dtype.split(","):
             for threads in map(int, options.threads.split(",")):
-                workers = {kind: Worker(options.python, phase, kind, threads) for kind in KINDS[phase, dtype]}
-                key = f"{phase} {dtype} {threads}"
-                samples = data.setdefault("samples", {}).setdefault(key, {})
+                workers = {f"PyTorch {kind}": Worker(options.python, WORKER, phase, kind, str(threads)) for kind in KINDS[phase, dtype]}
                 command = fathom_command(options.fathom, phase, dtype, threads)
-                commands[key] = " ".join(["fathom", *command[1:]])
-                for _ in range(options.rounds):
-                    for kind, worker in workers.items():
-                        samples.setdefault(f"PyTorch {kind}", []).append(statistics.median(worker.times(STEPS[phase])))
-                        data["torch"] = worker.version
-                    samples.setdefault("fathom", []).append(fathom_step(command))
-                for worker in workers.values():
-                    worker.close()
+                data["torch"] = alternate(data, f"{phase} {dtype} {threads}", command, workers, STEPS[phase], options.rounds)
 
 
 def report(data):
@@ -147,48 +108,7 @@ def report(data):
         pure, main = samples.get("PyTorch pure"), samples.get("PyTorch f32") or samples.get("PyTorch autocast")
         best = min(statistics.median(v) for k, v in samples.items() if k != "fathom")
         lines.append(f"| {phase} | {dtype} | {threads} | {cell(samples['fathom'])} | {cell(main)} | {cell(pure)} | {best / statistics.median(samples['fathom']):.2f} | {len(samples['fathom'])} |")
-    lines += ["", "Commands of fathom:", ""] + [f"    {command}" for command in data["commands"].values()]
-    return "\n".join(lines) + "\n"
-
-
-def machine():
-    names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags"))
-    return f"{names[0]}, {len(names)} cores, " + ("AMX" if "amx_bf16" in flags else "AVX-512 with bf16, no AMX" if "avx512_bf16" in flags else "no bf16 instructions")
-
-
-def options_of(doc, needs, threads, rounds, **own):
-    """The options that both comparisons take, and a contender's own (name: default, required where None)."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--fathom", default="build/fathom")
-    parser.add_argument("--python", default=sys.executable, help=f"an interpreter with {needs}")
-    for name, default in own.items():
-        parser.add_argument(f"--{name}", default=default, required=default is None)
-    parser.add_argument("--dtype", default="f32,bf16")
-    parser.add_argument("--threads", default=threads)
-    parser.add_argument("--rounds", type=int, default=rounds, help="0: only write the report")
-    parser.add_argument("--data", required=True, help="JSON file that gathers the samples of all calls")
-    parser.add_argument("--report", help="Markdown file written from it")
-    return parser.parse_args()
-
-
-def gather(options, measure, report):
-    """Measures into the data file, prints the medians, writes the report."""
-    try:
-        with open(options.data) as file:
-            data = json.load(file)
-    except FileNotFoundError:
-        data = {}
-    if options.rounds > 0:
-        data["machine"] = machine()
-        measure(options, data)
-        with open(options.data, "w") as file:
-            json.dump(data, file, indent=1)
-    for key, samples in data["samples"].items():
-        print(key, {k: round(statistics.median(v) * 1e3, 3) for k, v in samples.items()}, "ms")
-    if options.report:
-        with open(options.report, "w") as file:
-            file.write(report(data))
+    return page(lines, data)
 
 
 if __name__ == "__main__":
