@@ -1,22 +1,9 @@
 """`fathom count` against an independent calculation (tests/oracle/independent_networks.py) on its stored networks in INI form."""
 
-import concurrent.futures
-import json
-import pathlib
-import sys
-import tempfile
+from _independent import compare, stored_cases
 
-arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-oracle = pathlib.Path(arguments["--source"]) / "tests" / "oracle"
-sys.path.insert(0, str(oracle))
-sys.dont_write_bytecode = True
-import independent_networks  # noqa: E402
-
-stored = json.loads((oracle / "data" / "independent_networks.json").read_text())
+stored = stored_cases("independent_networks")
 assert len(stored) >= 300
-# The stored cases are those that the script makes: what is expected does not drift with it.
-made = independent_networks.cases(len(stored), 1)
-assert json.loads(json.dumps(made)) == stored, "independent_networks.py no longer makes the stored cases: see its first lines"
 # Every method and every phase is among them, most of them often.
 assert {case["sort"] for case in stored} == {"mod", "schedule", "exit", "recursion", "staged", "integrated", "mixed"}
 for has in (
@@ -35,12 +22,4 @@ for has in (
 ):
     assert sum(1 for case in stored if has(case)) >= 8
 
-
-def compare(case):
-    with tempfile.TemporaryDirectory() as folder:
-        return [f"seed {case['seed']} {case['sort']}: {line}" for line in independent_networks.differences(case, arguments["--fathom"], folder)]
-
-
-with concurrent.futures.ThreadPoolExecutor(2) as pool:
-    wrong = [line for lines in pool.map(compare, stored) for line in lines]
-assert not wrong, "\n".join(wrong)
+compare("independent_networks", stored, lambda case: case["sort"])
