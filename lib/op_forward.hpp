@@ -335,18 +335,19 @@ struct ExpertCombine {
   }
 };
 
-// Mean cross-entropy of `rows` logit rows; with gradient, logits are overwritten by (p - onehot) / rows.
+// Mean cross-entropy of `rows` logit rows, times `weight`; with gradient, logits are overwritten by weight (p - onehot) / rows.
 // inputs: logits, targets; outputs: loss[, dlogits (shares logits' memory)].
 struct CrossEntropy {
   Rows rows;
   std::int64_t vocab = 0;
   bool gradient = false;
   DType act = DType::kF32;
-  template <class F> void fields(F&& f) const { f("rows", rows), f("vocab", vocab), f("gradient", gradient), f("act", act); }
+  double weight = 1;  // of this loss in that of the optimizer step: 1 / micro-steps
+  template <class F> void fields(F&& f) const { f("rows", rows), f("vocab", vocab), f("gradient", gradient), f("act", act), f("weight", weight); }
 };
 
 // Binary cross-entropy of router or predictor logits against "was selected", mean over rows, times `lambda`: adds to the loss
-// and yields d(loss)/d(score). inputs: scores, indices, counts; outputs: loss, dscores.
+// and yields d(loss)/d(score). Micro-steps share the lambda of a step. inputs: scores, indices, counts; outputs: loss, dscores.
 struct RouterLoss {
   Rows rows;
   double lambda = 0.01;

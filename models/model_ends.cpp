@@ -78,7 +78,7 @@ void ModelBuilder::emit_head(bool needs_grad) {
   if (!training_) return;
   const Operand loss{out_.tensor(std::string(), "loss", Role::kOutput, Scope::kGlobal, 1, 1, DType::kF32), 0};
   // Loss and gradient in one pass over the logits, which are overwritten (vocabulary-wide rows are the largest tensor of a step).
-  tape.emit("loss", Part::kLoss, CrossEntropy{rows, network_.vocab, true, scenario_.dtype}, {logits_.at, {targets_, 0}}, {loss, logits_.at});
+  tape.emit("loss", Part::kLoss, CrossEntropy{rows, network_.vocab, true, scenario_.dtype, scenario_.micro_weight()}, {logits_.at, {targets_, 0}}, {loss, logits_.at});
   // Played first, so recorded last: the prediction modules, whose backward blocks come before, have already written the stream's gradient.
   if (network_.mtp > 0) tape.record([this, &tape, stream] { tape.set_gradient(stream, {dstream_, 0}); });
 }
@@ -128,7 +128,7 @@ void ModelBuilder::emit_module(int index, bool needs_grad) {
   if (!training_) return;
   const Operand loss = tape.tensor("loss", Role::kOutput, Scope::kGlobal, 1, 1, DType::kF32);
   const Operand targets = tape.tensor("targets", Role::kInput, Scope::kGlobal, all.count, 1, DType::kI32);
-  tape.emit("loss", Part::kMtp, CrossEntropy{rows, network_.vocab, true, scenario_.dtype}, {module.logits.at, targets}, {loss, module.logits.at});
+  tape.emit("loss", Part::kMtp, CrossEntropy{rows, network_.vocab, true, scenario_.dtype, scenario_.micro_weight()}, {module.logits.at, targets}, {loss, module.logits.at});
   // Played first: what the next module left in the stream's gradient belongs to this one's output.
   if (!last) tape.record([this, &tape, y] { tape.set_gradient(y, {dstream_, 0}); });
 }

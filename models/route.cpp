@@ -63,7 +63,7 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
     const bool unchanged = route.adapter == 0 && route.part != RoutedPart::kAttention;
     Operands sources = {unchanged ? block_output : tape_.saved(x), routing_.gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
     if (aux && route.aux_detached && back.input_rows.count > 0) {
-      back.detached_lambda = route.aux_lambda;
+      back.detached_lambda = route.aux_lambda * tape_.scenario().micro_weight();
       sources.push_back(routing_.scores.at);
     }
     tape_.emit_backward("route/score", Part::kRouter, back, sources, targets);
@@ -101,7 +101,7 @@ Value BlockEmitter::predictor_scores(const Value& x) {
 
   const Operand loss = tape_.tensor("predict/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32);
   const Operand dscores = tape_.tensor("predict/dscores", Role::kActivation, Scope::kLayer, rows, 1, DType::kF32);
-  tape_.emit("predict/loss", Part::kLoss, RouterLoss{stream_.rows, 1.0}, {scores.at, routing_.indices.at, routing_.counts.at}, {loss, dscores});
+  tape_.emit("predict/loss", Part::kLoss, RouterLoss{stream_.rows, tape_.scenario().micro_weight()}, {scores.at, routing_.indices.at, routing_.counts.at}, {loss, dscores});
   RouterScoreBackward back{score, stream_.rows, p.hidden > 0 ? stream_.rows : Rows{}, tape_.accumulate_weights};
   back.plain = true;
   Operands targets = {{w.gradient, 0}};
@@ -194,7 +194,7 @@ void BlockEmitter::route(const Value& x, const Operand& block_output) {
   const bool clears = route.router == RouterKind::kMlp && score_gradient();
   if (route.aux_lambda > 0 || clears) {
     const Operand loss = tape_.tensor("route/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32);
-    tape_.emit("route/loss", Part::kLoss, RouterLoss{stream_.rows, route.aux_lambda}, {routing_.scores.at, routing_.indices.at, routing_.counts.at},
+    tape_.emit("route/loss", Part::kLoss, RouterLoss{stream_.rows, route.aux_lambda * tape_.scenario().micro_weight()}, {routing_.scores.at, routing_.indices.at, routing_.counts.at},
                {loss, routing_.dscores.at});
   }
 }

@@ -47,13 +47,14 @@ struct Scenario {
   MlaStrategy mla = MlaStrategy::kNaive;
   bool full_mask = false;               // count the whole square instead of the causal triangle
   std::int64_t kv_page = 1;             // cache rows per page
-  std::int64_t grad_accumulation = 1;   // micro-steps per optimizer step
+  std::int64_t grad_accumulation = 1;   // micro-steps per optimizer step; the step's loss is the mean of theirs
   bool optimizer = true;                // train: include gradient clipping and AdamW
   bool write_cache = true;              // prefill: append keys and values to the cache
   std::optional<DType> weight_dtype{};  // of the matrices inside the layers, routers apart; absent: the network's, else dtype
   Fusions fusions{};
 
   RoutingRule rule() const;
+  double micro_weight() const { return 1.0 / static_cast<double>(grad_accumulation); }  // of a micro-step's losses in the step's
   friend bool operator==(const Scenario&, const Scenario&) = default;
 };
 

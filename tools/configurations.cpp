@@ -177,7 +177,7 @@ void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->type_name("T")->group("More");
   app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->type_name("T")->group("More");
   app.add_option("--kv-page", flags.kv_page, "cache rows per page [1]")->type_name("N")->group("More");
-  app.add_option("--grad-accumulation", flags.grad_accumulation, "micro-steps per optimizer step; their mean losses are added up, not averaged [1]")->type_name("N")->group("More");
+  app.add_option("--grad-accumulation", flags.grad_accumulation, "micro-steps per optimizer step; its loss is the mean of theirs, so N of batch b take the step of batch N b [1]")->type_name("N")->group("More");
   app.add_flag("--full-mask", flags.full_mask, "count the whole attention square")->group("More");
   app.add_flag("--no-optimizer", flags.no_optimizer, "train: leave the optimizer out")->group("More");
 }

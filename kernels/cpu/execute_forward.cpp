@@ -194,12 +194,12 @@ void run_op(const fathom::CrossEntropy& op, const OpCall& call) {
   const std::int64_t counted = std::max<std::int64_t>(1, count_labels(labels, call.rows()));
   LossSum loss;
   if (op.gradient) {
-    const float scale = 1.0f / static_cast<float>(counted);
+    const float scale = static_cast<float>(op.weight / static_cast<double>(counted));
     loss = cross_entropy_and_gradient(shape, call.in(0).data, labels, scale, reinterpret_cast<float*>(call.scratch), call.threads);
   } else {
     loss = cross_entropy(shape, call.in(0).data, labels, reinterpret_cast<float*>(call.scratch), call.threads);
   }
-  *call.out(0).as<float>() = static_cast<float>(loss.sum / static_cast<double>(counted));
+  *call.out(0).as<float>() = static_cast<float>(op.weight * loss.sum / static_cast<double>(counted));
   // Padding columns of the table take no part in the softmax, so they have no gradient either.
   const std::int64_t padding = (shape.row_stride - op.vocab) * dtype_bytes(op.act);
   if (!op.gradient || padding == 0) return;

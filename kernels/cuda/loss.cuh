@@ -19,7 +19,7 @@ FATHOM_KERNEL(kLossThreads) sum_losses_kernel(CrossEntropyArgs a) {
   float sum = 0.0f;
   for (std::int64_t r = dev::tid(); r < a.rows; r += kLossThreads) sum += a.row_losses[r];
   sum = dev::block_sum(sum, dev::smem<float>());
-  if (dev::tid() == 0) *a.loss = *a.counted > 0 ? sum / static_cast<float>(*a.counted) : 0.0f;
+  if (dev::tid() == 0) *a.loss = *a.counted > 0 ? sum * a.weight / static_cast<float>(*a.counted) : 0.0f;
 }
 
 // Rows run from the last to the first: the product that made the logits left its last rows in the cache.
@@ -48,7 +48,7 @@ FATHOM_KERNEL(kLossThreads) cross_entropy_kernel(CrossEntropyArgs a) {
   const float all_sum = dev::block_sum(top == -INFINITY ? 0.0f : sum * dev::fexp(top - all_top), scratch);
   if (dev::tid() == 0) a.row_losses[row] = label >= 0 ? all_top + dev::flog(all_sum) - target : 0.0f;
   if (!a.gradient) return;
-  const float scale = *a.counted > 0 ? 1.0f / static_cast<float>(*a.counted) : 0.0f;
+  const float scale = *a.counted > 0 ? a.weight / static_cast<float>(*a.counted) : 0.0f;
   const float factor = label >= 0 ? scale / all_sum : 0.0f;
   for (std::int64_t c = dev::tid() * V; c < a.stride; c += kLossThreads * V) {
     float v[V];

@@ -1,5 +1,5 @@
 // Cross-entropy fused with its gradient: arguments and launch shapes.
-//   loss = mean over rows with a label (>= 0) of log(sum exp) - logit[label]; logits become (p - onehot) / counted rows.
+//   loss = weight x mean over rows with a label (>= 0) of log(sum exp) - logit[label]; logits become weight (p - onehot) / counted rows.
 // One block per row: a pass for maximum and sum, one that overwrites (the row comes from the caches again). Columns past `vocab` are padding: no part in the
 // softmax, gradient 0. Row losses are added in order by a second kernel.
 #pragma once
@@ -14,6 +14,7 @@ struct CrossEntropyArgs {
   std::int64_t vocab = 0;
   std::int64_t stride = 0;               // columns of the logits, padding included
   bool gradient = false;
+  float weight = 1.0f;                   // of this loss in that of the optimizer step
   void* logits = nullptr;                // overwritten by the gradient
   const std::int32_t* labels = nullptr;
   std::int32_t* counted = nullptr;       // scratch: one

@@ -177,6 +177,7 @@ void Lowering::operator()(const CrossEntropy& op) {
   a.vocab = op.vocab;
   a.stride = in(0).cols;
   a.gradient = op.gradient;
+  a.weight = static_cast<float>(op.weight);
   a.logits = in(0).data;
   if (op.gradient && out(1).data != in(0).data) {  // usually the plan put them on the same memory
     copy(out(1).data, in(0).data, in(0).rows * in(0).cols * dtype_bytes(op.act), "copying logits");

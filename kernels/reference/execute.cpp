@@ -210,7 +210,7 @@ class Runner {
 
   void operator()(const CrossEntropy& op) {
     const Matrix<T> logits = op.gradient ? out(1) : in(0);
-    out(0).data[0] = cross_entropy(rows(), op.vocab, logits, index_in(1), op.gradient);
+    out(0).data[0] = cross_entropy(rows(), op.vocab, logits, index_in(1), op.gradient, op.weight);
   }
   void operator()(const EmbeddingBackward& op) {
     embedding_backward(index_in(0), in(1), rows(), op.accumulate, out(0));

@@ -8,14 +8,14 @@
 
 namespace fathom::reference {
 
-// Mean over rows with a label (-1: none) of log(sum exp) - logit[label]. With `gradient` the logits become (p - onehot) / counted rows;
+// `weight` times the mean over rows with a label (-1: none) of log(sum exp) - logit[label]. With `gradient` the logits become weight (p - onehot) / counted rows;
 // columns past `vocab` (padding of the table) and rows without a label become 0.
 template <class T>
-T cross_entropy(std::int64_t rows, std::int64_t vocab, Matrix<T> logits, const std::int32_t* labels, bool gradient) {
+T cross_entropy(std::int64_t rows, std::int64_t vocab, Matrix<T> logits, const std::int32_t* labels, bool gradient, double weight) {
   using std::exp;
   using std::log;
   const std::int64_t counted = std::count_if(labels, labels + rows, [](std::int32_t label) { return label >= 0; });
-  const T scale = T(counted > 0 ? 1.0 / static_cast<double>(counted) : 0.0);
+  const T scale = T(counted > 0 ? weight / static_cast<double>(counted) : 0.0);
   T loss = T(0);
   for (std::int64_t r = 0; r < rows; ++r) {
     T* row = logits.row(r);

@@ -63,13 +63,12 @@ class BoundModel {
     for (const double v : read(tensors.at({name, -1}))) values.push_back(static_cast<int>(v));
     return values;
   }
-  // Cross entropy, and the sum of the routers' losses.
+  // Cross entropy, and the sum of the routers' losses; of the last micro-step.
   std::pair<double, double> losses() const {
     double auxiliary = 0;
-    std::set<TensorInstance> seen;
+    const auto micro = [&](int i) { return workload.program()[static_cast<size_t>(exec->bound(i).step)].micro; };
     for (int i = 0; i < exec->instance_count(); ++i)
-      if (std::holds_alternative<RouterLoss>(*exec->bound(i).spec) && seen.insert(exec->bound(i).out[0].at).second)
-        auxiliary += read(exec->bound(i).out[0].at)[0];
+      if (std::holds_alternative<RouterLoss>(*exec->bound(i).spec) && micro(i) == micro(exec->instance_count() - 1)) auxiliary += read(exec->bound(i).out[0].at)[0];
     return {read(tensors.at({"loss", -1}))[0], auxiliary};
   }
 

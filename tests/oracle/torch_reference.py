@@ -268,9 +268,10 @@ def make(name, ch, folder, least=2e-4):
     for step in range(1, STEPS + 1):
         net.margin = math.inf
         opt.zero_grad()
-        logits = net.forward(tok)
-        loss = F.cross_entropy(logits[..., :c["vocab"]].flatten(0, 1), tgt.flatten())
-        (c["accumulation"] * (loss + net.aux)).backward()
+        for _ in range(c["accumulation"]):  # micro-steps of the same tokens
+            logits = net.forward(tok)
+            loss = F.cross_entropy(logits[..., :c["vocab"]].flatten(0, 1), tgt.flatten())
+            ((loss + net.aux) / c["accumulation"]).backward()
         if c["every"] and c["gate"] == "none" and not c["aux"]: train = {k: w for k, w in train.items() if not k[0].startswith("route/")}
         for w in train.values():
             if w.grad is None: w.grad = torch.zeros_like(w)

@@ -70,20 +70,20 @@ TEST_CASE("elementwise kernels stop at the rows that the device counts") {
 }
 
 template <class T>
-void check_loss(std::int64_t rows, std::int64_t vocab, std::int64_t stride, bool gradient, bool labels) {
+void check_loss(std::int64_t rows, std::int64_t vocab, std::int64_t stride, bool gradient, bool labels, double weight = 1) {
   const auto n = static_cast<size_t>(rows * stride);
   const auto x = values<T>(5, n, 8.0);
   std::vector<std::int32_t> label;
   for (std::int64_t r = 0; r < rows; ++r) label.push_back(!labels || r % 4 == 3 ? -1 : static_cast<std::int32_t>((r * 37 + 5) % vocab));
   if (labels && rows > 1) label[1] = 0;  // token 0 is a label, too
   std::vector<double> logits = wide(x);
-  const double loss = reference::cross_entropy(rows, vocab, matrix(logits, rows, stride), label.data(), gradient);
+  const double loss = reference::cross_entropy(rows, vocab, matrix(logits, rows, stride), label.data(), gradient, weight);
   const auto got = in_all_orders([&] {
     DeviceBuffer<T> b(x);
     DeviceBuffer<std::int32_t> l(label), counted(1);
     DeviceBuffer<float> losses(static_cast<size_t>(rows)), out(1);
     cuda::CrossEntropyArgs a;
-    a.type = dtype_of<T>(), a.rows = rows, a.vocab = vocab, a.stride = stride, a.gradient = gradient;
+    a.type = dtype_of<T>(), a.rows = rows, a.vocab = vocab, a.stride = stride, a.gradient = gradient, a.weight = static_cast<float>(weight);
     a.logits = b.data(), a.labels = l.data(), a.counted = counted.data(), a.row_losses = losses.data(), a.loss = out.data();
     cuda::cross_entropy(a, nullptr);
     return std::array<std::vector<float>, 2>{narrow(b), out.host()};
@@ -100,6 +100,7 @@ TEST_CASE("cross-entropy and its gradient equal the reference, padding and rows 
     check_loss<bf16>(2, 5000, 5000, gradient, true);
     check_loss<float>(3, 50, 64, gradient, false);
     check_loss<float>(0, 50, 64, gradient, true);
+    check_loss<float>(6, 17, 17, gradient, true, 0.25);  // one of four micro-steps
   }
   check_loss<float>(520, 3, 3, true, true);  // more rows than the threads that add them up
 }
