@@ -230,7 +230,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   if (std::any_of(conditions.begin(), conditions.end(), is_realised) && std::none_of(timed.begin(), timed.end(), [](const Timed& each) { return each.twin >= 0; }))
     throw_input(kNoTwin, {"", 0, "--fail-on"}, "name it beside the routed model, such as mod-60m dense-60m");
   if (predicts) {
-    predict_all(timed, *machine, flags.timed);
+    predict_all(timed, *machine, flags.timed, true);
     name_predictor(record, timed);
     record.predicted_at = utc_now();
     save_prediction_first(record, make_results(timed, &*machine, command, flags.timed, false), flags.output);

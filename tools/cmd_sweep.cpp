@@ -79,7 +79,7 @@ std::string names_of(const std::vector<Objective>& objectives) {
 MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
   return [&machine, &timed_flags](const Network& network, const Scenario& scenario, const std::vector<std::string>& keys) {
     std::vector<Timed> timed = make_timed({Configuration{network, scenario, network.name}});
-    predict_all(timed, machine, timed_flags);
+    predict_all(timed, machine, timed_flags, true);
     Record record;
     measure_all(timed, timed_flags, &machine, true, record);
     // Half a measurement is no row: --resume measures it again.

@@ -29,6 +29,7 @@ struct ValidateArgs {
   TimedFlags timed;
   OutputFlags output;
   bool quick = false;
+  int set = kValidationSets;
   std::string dtype = "f32";
 };
 
@@ -37,9 +38,7 @@ struct Case {
   ValidationCase source;
   std::vector<Timed> timed;      // one; empty when the configuration cannot be executed
   StepPrediction held_out;       // without any curve of its products' (n, k); no workload: not predicted
-  // The same for cores that lie the other way: where they lay is seen when the configuration is measured, and says which prediction is graded.
-  std::vector<Timed> other;
-  StepPrediction other_held_out;
+  StepPrediction held_out_otherwise;  // for cores that lie the other way (Timed)
 };
 
 bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape, double few) {
@@ -124,10 +123,8 @@ class Validation {
   }
 
  private:
-  Placement other_placement() const { return has_apart_caches(machine_, threads_) ? Placement::kTogether : Placement::kApart; }
-
   void prepare() {
-    for (ValidationCase& source : validation_set(flags_.quick)) {
+    for (ValidationCase& source : validation_set(flags_.set, flags_.quick)) {
       Case each;
       each.source = std::move(source);
       each.source.scenario.dtype = each.source.scenario.kv_dtype = each.source.scenario.grad_dtype = dtype_;
@@ -141,22 +138,15 @@ class Validation {
         cases_.push_back(std::move(each));
         continue;
       }
-      predict_all(each.timed, machine_, flags_.timed);
+      predict_all(each.timed, machine_, flags_.timed, true);
       if (options_.predictor == PredictorKind::kCalibrated && machine_.kind == MachineKind::kCpu) {
         PredictOptions held = options_;
         held.bytes_between_ops = kReferenceBytes;
         const Machine without = without_shapes_of(machine_, *each.timed[0].workload);
-        const Machine other = placed(machine_, other_placement());
-        const Machine other_without = placed(without, other_placement());
         if (!without.gemm_curves.empty()) {
           each.held_out = predict(*each.timed[0].workload, without, held);
-          if (threads_ > 1) each.other_held_out = predict(*each.timed[0].workload, other_without, held);
-        }
-        if (threads_ > 1) {
-          Timed& twin = each.other.emplace_back();
-          twin.configuration = each.timed[0].configuration;
-          twin.workload = each.timed[0].workload;
-          predict_all(each.other, other, flags_.timed);
+          if (const Placement otherwise = each.timed[0].raw_otherwise.placement; otherwise != Placement::kUnknown)
+            each.held_out_otherwise = predict(*each.timed[0].workload, placed(without, otherwise), held);
         }
       }
       cases_.push_back(std::move(each));
@@ -174,7 +164,8 @@ class Validation {
           text += fmt::format("{}\n  {{\"label\": \"{}\", \"fingerprint\": \"{}\", \"predicted_s\": {:.17g}, \"normalised_s\": {:.17g}", first ? "" : ",", c.source.label, c.timed[0].workload->fingerprint(),
                               c.timed[0].raw.seconds, c.timed[0].bracketed.seconds);
           // Cores with last caches of their own instead of one, or one instead of their own.
-          if (!c.other.empty()) text += fmt::format(", \"placed_otherwise\": {{\"predicted_s\": {:.17g}, \"normalised_s\": {:.17g}}}", c.other[0].raw.seconds, c.other[0].bracketed.seconds);
+          if (const Timed& t = c.timed[0]; !t.raw_otherwise.workload.empty())
+            text += fmt::format(", \"placed_otherwise\": {{\"predicted_s\": {:.17g}, \"normalised_s\": {:.17g}}}", t.raw_otherwise.seconds, t.bracketed_otherwise.seconds);
           text += "}";
           first = false;
         }
@@ -194,13 +185,7 @@ class Validation {
         continue;
       }
       measure_all(c.timed, each, &machine_, flags_.output.quiet, record_);
-      Timed& t = c.timed[0];
-      if (!c.other.empty() && !t.measurement.workload.empty() && t.measurement.placement == other_placement()) {
-        std::swap(t.raw, c.other[0].raw);
-        std::swap(t.bracketed, c.other[0].bracketed);
-        std::swap(c.held_out, c.other_held_out);
-        t.comparison = compare(*t.workload, t.bracketed, t.raw, t.light, t.measurement);
-      }
+      if (!c.held_out.workload.empty() && c.held_out.placement != c.timed[0].bracketed.placement) std::swap(c.held_out, c.held_out_otherwise);
       for (const Timed& one : c.timed) measured.push_back(&one);
     }
     describe_environment(record_, measured, flags_.timed);
@@ -211,6 +196,7 @@ class Validation {
     KeyValues list;
     list.add_text("machine", machine_.board);
     list.add_text("machine_hash", machine_.hash());
+    list.add_text("set", std::to_string(flags_.set));
     list.add_text("predictor", std::string(predictor_name(options_.predictor)));
     list.add_text("threads", std::to_string(threads_));
     list.add_text("dtype", std::string(dtype_name(dtype_)));
@@ -416,6 +402,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ValidateArgs>();
   CLI::App* command = app.add_subcommand("validate", "how good this machine's predictions are, on a fixed set the calibration has not seen");
   command->add_flag("--quick", flags->quick, "a third of the set, about a minute")->group("Validation");
+  command->add_option("--set", flags->set, fmt::format("1: the set on which the models were made, 2: one that was not looked at [{}]", kValidationSets))->type_name("N")->check(CLI::Range(1, kValidationSets))->group("Validation");
   command->add_option("--dtype", flags->dtype, "f32 or bf16 [f32]; calibrate that type first")->type_name("T")->check(CLI::IsMember({"f32", "bf16"}))->group("Validation");
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);

@@ -36,6 +36,8 @@ struct Timed {
   Configuration configuration;
   std::shared_ptr<Workload> workload;
   StepPrediction raw, bracketed, light;
+  // raw and bracketed for cores that lie the other way (Placement); no workload: there is no other way. measure_all exchanges the two where that is how they lay.
+  StepPrediction raw_otherwise, bracketed_otherwise;
   std::unique_ptr<Execution> execution;
   Measurement measurement;
   Comparison comparison;
@@ -50,7 +52,8 @@ std::vector<Timed> make_timed(const std::vector<Configuration>& configurations);
 PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
 // Throws Error(kInput) for a type that no kernel computes in, or that a GPU's file has no peak for: nothing can be predicted in it.
 void check_dtype(const Machine& machine, const Scenario& scenario);
-void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags);
+// `to_measure`: also for the placement of the cores that the machine file does not say; which one it is shows when they are measured.
+void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags, bool to_measure = false);
 // Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
 // `machine`: whose reference times normalise bracketed figures, so that they stand in the state in which it was calibrated; null: those of the run.
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record);

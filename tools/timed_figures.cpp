@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/format.hpp"
 #include "reports/record_tables.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
@@ -54,6 +55,10 @@ void add_prediction(Result& result, const Timed& timed, const Machine& machine) 
     if (const auto rate = figure_at(peak->rate, threads)) totals.set("peak_flops_per_s", Cell::number(rate->value));
   for (int access = 0; access < kAccesses && !machine.levels.empty() && !totals.has("peak_bytes_per_s"); ++access)  // read, else copy, ...
     if (const auto rate = figure_at(machine.levels.back().rate[access], threads)) totals.set("peak_bytes_per_s", Cell::number(rate->value));
+  if (const StepPrediction& other = timed.raw_otherwise; !other.workload.empty()) {
+    const auto lie = [](Placement p) { return p == Placement::kApart ? "with last caches of their own" : "that share their last cache"; };
+    result.notes.push_back({Note::Severity::kNote, fmt::format("{}: predicted for cores {}; for cores {}: {}", timed.configuration.label, lie(step.placement), lie(other.placement), format_value(other.seconds, Unit::kSeconds))});
+  }
   for (size_t i = 0; i < result.ops.size(); ++i) {
     const OpPrediction& op = step.ops[static_cast<int>(i)];
     result.ops[i].set("predicted_s", Cell::number(op.total));

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "kernels/cpu/attention_f32_impl.hpp"
+#include "kernels/cpu/own_first.hpp"
 #include "kernels/cpu/vector_isa.hpp"
 #include "lib/error.hpp"
 
@@ -130,6 +131,7 @@ bool packs(const AttentionShape& s) { return s.q_rows * (s.heads / s.kv_heads) >
 
 struct ForwardScratch {
   Ranges ranges;
+  OwnFirst::Stretch* stretches;
   float* per_thread;  // per thread: tile scratch, then the packed keys and values of one head
   Index tile_floats;
   Index floats;
@@ -138,6 +140,7 @@ struct ForwardScratch {
 ForwardScratch forward_scratch(const AttentionShape& s, const Kernels& kernels, int threads, Arena& arena) {
   ForwardScratch f{};
   f.ranges = take_ranges(s, kernels, arena);
+  f.stretches = arena.take<OwnFirst::Stretch>(threads);
   f.tile_floats = (kernels.forward_floats(s.d_qk, s.d_v) + 15) / 16 * 16;
   f.floats = f.tile_floats + (packs(s) ? (s.kv_rows * (s.d_qk + s.d_v) + 15) / 16 * 16 : 0);
   f.per_thread = arena.take<float>(f.floats * threads);
@@ -152,6 +155,7 @@ void pack_rows(const float* in, Index stride, Index rows, Index d, float* out) {
 // early keys are seen by more queries; the parts get equal shares of the (query, key) pairs of an unshifted triangle.
 struct BackwardScratch {
   Ranges ranges;
+  OwnFirst::Stretch* stretches;
   int parts;
   Index begin[kMaxParts + 1];  // key ranges of the parts
   Index largest;
@@ -164,6 +168,7 @@ struct BackwardScratch {
 BackwardScratch backward_scratch(const AttentionShape& s, const Kernels& kernels, int threads, Arena& arena) {
   BackwardScratch f{};
   f.ranges = take_ranges(s, kernels, arena);
+  f.stretches = arena.take<OwnFirst::Stretch>(threads);
   const Index heads = s.batch * s.kv_heads;
   f.parts = s.kv_rows < 512 ? 1 : heads >= 8 ? 2 : kMaxParts;
   for (int p = 1; p <= f.parts; ++p) {
@@ -257,21 +262,13 @@ void attention_f32(const AttentionShape& s, ConstView q, ConstView k, ConstView 
     kernels.forward(t);
   };
 
-  // Whole heads first, so that each is packed by one thread only; the last heads tile by tile, the largest (last) tile
-  // first, so that all threads end together.
-  const Index whole = threads == 1 ? batch_heads : (batch_heads / threads - 1 > 0 ? (batch_heads / threads - 1) * threads : 0);
-  const Index tasks = whole + (batch_heads - whole) * tiles;
+  // Tile by tile, so that all threads end together: of a head the largest (last) first, and a thread's heads one after the other, so that each is
+  // packed once, but for those in which two threads meet.
+  OwnFirst deal(f.stretches, threads, batch_heads * tiles);
 #pragma omp parallel num_threads(threads)
   {
     Index packed = -1;
-#pragma omp for schedule(dynamic, 1)
-    for (Index task = 0; task < tasks; ++task) {
-      if (task >= whole) {
-        run_tile(whole + (task - whole) / tiles, tiles - 1 - (task - whole) % tiles, packed);
-        continue;
-      }
-      for (Index tile = tiles - 1; tile >= 0; --tile) run_tile(task, tile, packed);
-    }
+    for (Index task = deal.next(thread_index()); task >= 0; task = deal.next(thread_index())) run_tile(task / tiles, tiles - 1 - task % tiles, packed);
   }
 }
 
@@ -285,11 +282,10 @@ void attention_f32_backward(const AttentionShape& s, ConstView q, ConstView k, C
   const Index tiles = tiles_of(s, kernels);
   const Index group = s.heads / s.kv_heads;
   const Index head_floats = f.ranges.lanes * s.d_qk;
-  const Index tasks = s.batch * s.kv_heads * f.parts;
+  OwnFirst deal(f.stretches, threads, s.batch * s.kv_heads * f.parts);
 #pragma omp parallel num_threads(threads)
   {
-#pragma omp for schedule(dynamic, 1)
-    for (Index task = 0; task < tasks; ++task) {
+    for (Index task = deal.next(thread_index()); task >= 0; task = deal.next(thread_index())) {
       const int part = static_cast<int>(task % f.parts);
       const Index kv_head = task / f.parts % s.kv_heads, b = task / f.parts / s.kv_heads;
       const Index head = kv_head * group;
@@ -323,6 +319,7 @@ void attention_f32_backward(const AttentionShape& s, ConstView q, ConstView k, C
       t.scratch = f.per_thread + thread_index() * f.floats;
       kernels.backward(t);
     }
+#pragma omp barrier
 #pragma omp for schedule(static)
     for (Index task = 0; task < s.batch * s.heads * tiles; ++task) {
       const Index tile = task % tiles, head = task / tiles % s.heads, b = task / tiles / s.heads;

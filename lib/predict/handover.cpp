@@ -10,6 +10,14 @@ constexpr double kOneThreadBytes = 128 << 10;         // below, vector kernels d
 constexpr double kOneThreadProducts = 1 << 17;        // multiply-adds below which a product does not
 constexpr std::int64_t kStreamedRows = 8;             // a product of fewer rows streams its weights past them
 
+// Do two threads divide a product by rows or by columns of what it writes? Laying out an element costs about kLayOut multiply-adds, reading one of the weights from
+// memory the time in which kRead rows are multiplied with it (kernels/cpu/gemm_f32.cpp has the same rule). `plain`: weights are laid out in every call.
+bool divided_by_rows(double rows, double columns, bool plain) {
+  constexpr double kLayOut = 20, kRead = 28;
+  const auto cost = [&](double r, double c) { return std::max(r, kRead) * c + kLayOut * (r + (plain ? c : 0)); };
+  return cost(std::ceil(rows / 2), columns) < cost(rows, columns / 2);
+}
+
 Division of_gemm(const Gemm& op, bool input, std::size_t operand, bool trains) {
   const double products = static_cast<double>(op.rows.count) * static_cast<double>(op.in) * static_cast<double>(op.out);
   if (op.experts > 1) return Division::kMixed;  // every expert's rows are divided anew
@@ -20,18 +28,22 @@ Division of_gemm(const Gemm& op, bool input, std::size_t operand, bool trains) {
     case GemmRole::kInputGradient: {
       if (op.role == GemmRole::kForward && op.rows.count <= kStreamedRows) return first ? Division::kAll : Division::kRows;
       const std::int64_t columns = op.role == GemmRole::kForward ? op.out : op.in;
-      const bool by_rows = !trains || op.rows.count > columns;
+      const bool by_rows = divided_by_rows(static_cast<double>(op.rows.count), static_cast<double>(columns), trains);
       if (input) return first == by_rows ? Division::kRows : Division::kAll;
       return by_rows ? Division::kRows : Division::kColumns;
     }
     case GemmRole::kWeightGradient: {  // in x rows by rows x out
-      const bool by_rows = op.in > op.out;
+      const bool by_rows = divided_by_rows(static_cast<double>(op.in), static_cast<double>(op.out), true);
       if (input) return first == by_rows ? Division::kColumns : Division::kAll;
       return by_rows ? Division::kRows : Division::kColumns;
     }
   }
   return Division::kMixed;
 }
+
+// Every thread a stretch of the sequences and their heads (kernels/cpu/own_first.hpp): the rows of some sequences, of one sequence some heads. A step over the cache has
+// one row a sequence, whose heads lie one after the other as their keys do.
+Division of_attention(const Attention& op) { return op.sequences > 1 || op.cached ? Division::kRows : Division::kColumns; }
 
 // Beyond the caches that every core has to itself; null where there is none.
 template <class Levels>
@@ -44,8 +56,8 @@ struct DivisionOf {
   std::size_t operand;
   bool trains;
   Division operator()(const Gemm& op) const { return of_gemm(op, input, operand, trains); }
-  Division operator()(const Attention&) const { return Division::kMixed; }  // heads go to whoever is free
-  Division operator()(const AttentionBackward&) const { return Division::kMixed; }
+  Division operator()(const Attention& op) const { return of_attention(op); }
+  Division operator()(const AttentionBackward& op) const { return of_attention(op.forward); }
   Division operator()(const KvAppend&) const { return input ? Division::kRows : Division::kMixed; }
   Division operator()(const Embedding&) const { return input ? Division::kMixed : Division::kRows; }
   Division operator()(const EmbeddingBackward&) const { return input ? Division::kRows : Division::kMixed; }
@@ -73,6 +85,11 @@ bool has_apart_caches(const Machine& machine, int threads) {
   if (machine.kind != MachineKind::kCpu || threads < 2) return false;
   const MemoryLevel* last = last_cache(machine.levels);
   return last && !last->shared;
+}
+
+Placement placement_of(const Machine& machine, int threads) {
+  if (machine.kind != MachineKind::kCpu || threads < 2 || !last_cache(machine.levels)) return Placement::kUnknown;
+  return has_apart_caches(machine, threads) ? Placement::kApart : Placement::kTogether;
 }
 
 Machine placed(Machine machine, Placement placement) {

@@ -28,6 +28,8 @@ Division division_of(const Op& op, bool input, std::size_t operand, bool trains)
 
 // Do this machine's threads use last caches that they do not share?
 bool has_apart_caches(const Machine& machine, int threads);
+// How the machine has its cores: kUnknown where one placement is all there is (a GPU, one thread, no cache beyond those of a core).
+Placement placement_of(const Machine& machine, int threads);
 // The machine with its cores so placed; unknown: as it is.
 Machine placed(Machine machine, Placement placement);
 

@@ -110,6 +110,7 @@ class Assembly {
     result_.machine = ceilings_.machine().name;
     result_.machine_hash = bench.hash;
     result_.threads = ceilings_.threads();
+    result_.placement = placement_of(ceilings_.machine(), ceilings_.threads());
     if (!result_.ops.belongs_to(w) || result_.ops.size() != w.ops().size()) result_.ops = PerOp<OpPrediction>(w);
     result_.overhead = 0;
     result_.out_of_range = 0;

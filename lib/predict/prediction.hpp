@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/backend.hpp"
 #include "lib/machine.hpp"
 #include "lib/workload.hpp"
 
@@ -62,6 +63,7 @@ struct StepPrediction {
   std::string machine;          // name
   std::string machine_hash;
   int threads = 0;
+  Placement placement = Placement::kUnknown;  // of the cores, as the machine has them (lib/predict/handover.hpp)
   PerOp<OpPrediction> ops;
   double seconds = 0;           // expectation; for light the bound of the whole step (may exceed the sum of the ops' bounds)
   double lo = 0, hi = 0;

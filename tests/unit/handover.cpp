@@ -156,3 +156,32 @@ TEST_CASE("a synthetic machine whose caches lie apart is recovered: seconds per 
   CHECK(m.class_fits[0].coefficients.at("reclaimed") == Approx(6e-11).epsilon(0.01));
   CHECK(m.class_fits[0].coefficients.at("fixed") == Approx(1e-6).epsilon(0.05));
 }
+
+TEST_CASE("who divides how: products by the cheaper side, attention by sequences, else by heads") {
+  Op op;
+  Gemm gemm;
+  gemm.rows = {512};
+  gemm.in = 1024, gemm.out = 1024;
+  // Two threads, 512 x 1024 laid out: by rows 256 x 1024 + 20 x 256, by columns 512 x 512 + 20 x 512; packed weights cost nothing: rows.
+  op.spec = gemm;
+  CHECK(division_of(op, false, 0, false) == Division::kRows);
+  CHECK(division_of(op, true, 0, false) == Division::kRows);
+  CHECK(division_of(op, true, 1, false) == Division::kAll);
+  // Plain weights add 20 x 1024 by rows and 20 x 512 by columns: columns.
+  CHECK(division_of(op, false, 0, true) == Division::kColumns);
+  CHECK(division_of(op, true, 0, true) == Division::kAll);
+  // 40 rows: 20 of them do not hide the reading of the weights (28 would): columns, packed or not.
+  gemm.rows = {40};
+  op.spec = gemm;
+  CHECK(division_of(op, false, 0, false) == Division::kColumns);
+  Attention attention;
+  attention.rows = {1024};
+  attention.heads = attention.kv_heads = 8;
+  attention.qk_dim = attention.v_dim = 64;
+  attention.keys = 1024;
+  op.spec = attention;
+  CHECK(division_of(op, true, 0, false) == Division::kColumns);
+  attention.sequences = 2;
+  op.spec = attention;
+  CHECK(division_of(op, true, 0, false) == Division::kRows);
+}
