@@ -102,7 +102,7 @@ Figures op_figures(const Workload& workload, int index) {
     row.set("flops_expected", Cell::number(expected.flops * static_cast<double>(uses)));
     row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
     row.set("rows_expected", Cell::number(expected.rows));
-  } else if (rows.count > 0) {
+  } else if (has_rows(op.spec)) {
     row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
   }
   row.set("elements_vector", Cell::count(cost.elements_total()));

@@ -61,6 +61,13 @@ class CountedFlags(CliTest):
         self.refuses(3, "no experts", "count", "llama-3-8b", "--expert-skew", "1")
         self.refuses(3, "3 loads for 8 experts", "count", "mixtral-8x7b", "--expert-loads", "1,2,3")
         self.refuses(2, "exclude each other", "count", "mixtral-8x7b", "--expert-loads", "1,1,1,1,1,1,1,1", "--expert-skew", "1")
+        # 2048 tokens read all 8 experts however they are loaded, 4 do not; under a limit per expert loads say what is dropped.
+        capped = self.write("capped.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\n[moe]\nexperts = 8\npicks = 2\nexpert_width = 64\nexpert_capacity = 1\n")
+        for idle, arguments in ((True, ("mixtral-8x7b",)), (True, ("mixtral-8x7b", "--phase", "train")), (False, decode), (False, (capped,)), (True, ("mixtral-8x7b", "--seq", "64,2048"))):
+            for loads in (("--expert-skew", "1"), ("--expert-loads", "2,1,1,1,1,1,1,1")):
+                notes = str(self.json("count", *arguments, *loads, "-o", "json"))
+                self.assertEqual(f"{loads[0]} changes nothing in" in notes, idle, (arguments, loads))
+        self.assertNotIn("changes nothing", str(self.json("count", "mixtral-8x7b", "--expert-skew", "0", "-o", "json")))
         for wrong in ("nan", "inf", "-1", "17"):
             self.refuses(3, "expert_skew", "count", "mixtral-8x7b", f"--expert-skew={wrong}")
 
