@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "models/expert_loads.hpp"
 #include "models/pairs.hpp"
 
 namespace fathom {
@@ -41,10 +42,7 @@ class Breaks {
     add(e.picks < e.experts);
     for (const std::int64_t of_sequence : {reach.length, reach.taken}) {
       const std::int64_t tokens = scenario_.batch * of_sequence;  // moderate(): far from overflow
-      std::int64_t den = 0;
-      if (!e.capacity) add(e.experts <= tokens * std::min(e.picks, e.experts));
-      else if (__builtin_mul_overflow(e.capacity->den, e.experts, &den)) add(0);  // refused
-      else add(std::min(tokens, make_fraction(e.capacity->num, den).of(tokens * e.picks, e.capacity_rounding)));
+      add(e.capacity ? expert_slots(e, tokens) : e.experts <= tokens * std::min(e.picks, e.experts));
     }
   }
   void add(std::int64_t value) { into_.push_back(value); }
