@@ -37,6 +37,8 @@ Rows rows_of(const OpSpec& spec) {
                     spec);
 }
 
+bool has_rows(const OpSpec& spec) { return !std::holds_alternative<GradientNorm>(spec) && !std::holds_alternative<AdamW>(spec); }
+
 std::string_view part_name(Part part) {
   constexpr std::array<std::string_view, kPartCount> kNames = {
       "embedding", "norm", "projections", "core", "ffn", "experts", "router", "predictor",

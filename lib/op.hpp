@@ -38,6 +38,8 @@ const std::array<std::string_view, std::variant_size_v<OpSpec>>& kind_names();
 
 // The rows that this op declares (0 where an op has no row dimension).
 Rows rows_of(const OpSpec& spec);
+// Whether it runs on rows at all, be there none at this size: the optimizer does not.
+bool has_rows(const OpSpec& spec);
 
 // Which part of a model an op belongs to; totals are reported by part.
 enum class Part : std::uint8_t {

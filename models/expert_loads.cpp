@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 
+#include "lib/error.hpp"
+
 namespace fathom {
 
 std::vector<ExpertLoad> expert_loads(const MoeConfig& moe) {
@@ -31,6 +33,14 @@ std::vector<ExpertLoad> expert_loads(const MoeConfig& moe) {
       result.push_back({chance, 1});
   }
   return result;
+}
+
+std::int64_t expert_slots(const MoeConfig& moe, std::int64_t tokens) {
+  if (tokens == 0) return 0;
+  std::int64_t den = 0, choices = 0;
+  if (__builtin_mul_overflow(moe.capacity->den, moe.experts, &den)) throw_input("the capacity factor's denominator is too large", {"", 0, "expert_capacity"});
+  if (__builtin_mul_overflow(tokens, moe.picks, &choices)) throw_input("tokens x picks is too large", {"", 0, "picks"});
+  return std::max<std::int64_t>(1, make_fraction(moe.capacity->num, den).of(choices, moe.capacity_rounding));
 }
 
 double expected_distinct(const std::vector<ExpertLoad>& loads, std::int64_t tokens, double taken) {

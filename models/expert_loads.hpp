@@ -21,6 +21,10 @@ struct ExpertLoad {
 // min(picks, experts). Of a valid MoeConfig.
 std::vector<ExpertLoad> expert_loads(const MoeConfig& moe);
 
+// Slots of each expert where tokens that choose are `tokens` and a capacity is set: round(cf T k / E), but at least 1 where there is a token, else a decode step would drop
+// every one; 0 without tokens. Throws Error(kInput) where the factor's denominator is too large.
+std::int64_t expert_slots(const MoeConfig& moe, std::int64_t tokens);
+
 // sum over e of 1 - (1 - q p_e)^T: distinct experts of T tokens of which a share q chooses.
 double expected_distinct(const std::vector<ExpertLoad>& loads, std::int64_t tokens, double taken);
 

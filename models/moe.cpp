@@ -18,6 +18,14 @@ Fraction near(double value) {
   return make_fraction(std::llround(std::min(1.0, std::max(0.0, value)) * kDenominator), kDenominator);
 }
 
+// An expectation of rows as a share of them: multiples of 2^-30 rows are exact.
+Fraction share(double rows, std::int64_t count) {
+  std::int64_t scale = std::int64_t{1} << 30;
+  while (scale > 1 && count > (std::int64_t{1} << 62) / scale) scale /= 2;
+  const std::int64_t den = count * scale;
+  return make_fraction(std::clamp<std::int64_t>(std::llround(rows * static_cast<double>(scale)), 0, den), den);
+}
+
 Fraction times(const Fraction& a, const Fraction& b) {
   std::int64_t num = 0, den = 0;
   if (__builtin_mul_overflow(a.num, b.num, &num) || __builtin_mul_overflow(a.den, b.den, &den)) return near(a.value() * b.value());
@@ -40,14 +48,10 @@ Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::in
   const Fraction taken = times(stream.rows.probability, make_fraction(e.noop_share.den - e.noop_share.num, e.noop_share.den));
   Rows rows;
   *capacity = 0;
-  if (e.capacity) {
-    std::int64_t den = 0;
-    if (__builtin_mul_overflow(e.capacity->den, e.experts, &den)) refuse("the capacity factor's denominator is too large", "expert_capacity");
-    // No expert has less than one slot, else a decode step would drop every token.
-    const std::int64_t slots = std::max<std::int64_t>(1, std::min(tokens, make_fraction(e.capacity->num, den).of(tokens * e.picks, e.capacity_rounding)));
-    *capacity = slots;
-    rows.count = e.experts * slots;
-    rows.probability = near(expected_kept(expert_loads(e), tokens, taken.value(), slots) / static_cast<double>(rows.count));
+  if (e.capacity && tokens > 0) {
+    *capacity = expert_slots(e, tokens);
+    if (__builtin_mul_overflow(e.experts, *capacity, &rows.count)) refuse("the expert slots are too many", "expert_capacity");
+    rows.probability = share(expected_kept(expert_loads(e), tokens, taken.value(), *capacity), rows.count);
   } else {
     rows.count = tokens * per_token;
     rows.probability = taken;

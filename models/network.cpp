@@ -153,7 +153,9 @@ class Checker {
       }
       if (some < std::min(e.picks, e.experts)) fail("expert_loads", fmt::format("gives a load to {} experts, but a token picks {}", some, std::min(e.picks, e.experts)));
     }
-    if (e.capacity && (e.capacity->num < 0 || e.capacity->den <= 0)) fail("expert_capacity", "must not be negative");
+    if (e.capacity && (e.capacity->num <= 0 || e.capacity->den <= 0)) fail("expert_capacity", "must be positive");
+    std::int64_t den = 0;
+    if (e.capacity && __builtin_mul_overflow(e.capacity->den, e.experts, &den)) fail("expert_capacity", "has too large a denominator");
   }
 
   void route(const BlockConfig& b, const Route& r) const {

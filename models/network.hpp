@@ -59,7 +59,7 @@ struct MoeConfig {
   bool correction_bias = false;        // per-expert score correction (parameters only)
   std::int64_t noops = 0;              // integrated MoDE: extra outputs of cost 0
   Fraction noop_share{0, 1};           // share of assignments that go to no-ops (analytic expectation)
-  std::optional<Fraction> capacity{};  // capacity factor: expert slots = round(cf * T * k / E); absent: dropless
+  std::optional<Fraction> capacity{};  // capacity factor: expert slots = round(cf * T * k / E), at least 1; absent: dropless
   Rounding capacity_rounding = Rounding::kFloor;
   // How unevenly tokens choose, in expectation (a run routes as its router says). At most one of the two; neither: evenly.
   double skew = 0;                     // Zipf: the load of the expert of rank r is proportional to r^-skew

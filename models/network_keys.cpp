@@ -178,7 +178,7 @@ const std::vector<KeyRow<BlockDraft>>& moe_rows() {
       value_row<T, &T::moe, &E::noops>("noops", "0", "E0, extra no-op experts of cost 0 (integrated MoDE)"),
       value_row<T, &T::moe, &E::noop_share>("noop_share", "0", "nu, expected share of assignments that go to no-ops"),
       value_row<T, &T::moe, &E::capacity>("expert_capacity", "none (dropless)",
-                                          "capacity factor cf: slots per expert = round(cf T k / E)"),
+                                          "capacity factor cf: slots per expert = round(cf T k / E), at least 1; more than the T tokens stay empty"),
       value_row<T, &T::moe, &E::capacity_rounding>("expert_rounding", "floor", "rounding of the slots per expert"),
       value_row<T, &T::moe, &E::skew>("expert_skew", "0 (even)",
                                       "uneven loads in expectation: the expert of rank r gets a share ~ r^-skew"),

@@ -72,7 +72,7 @@ class Output {
   ListTotals totals() const;
   // What was kept, by block. False where other batches do not follow from it: more than rows changes (experts).
   bool expectations(std::vector<BlockExpectation>& into) const;
-  // Counting: no op had random rows or a number of weight sets that still grows, so that every sum is affine in this batch and larger ones.
+  // Counting: no op had a number of weight sets that still grows nor, with expectations, random rows, so that every sum is affine in this batch and larger ones.
   bool linear() const { return linear_; }
 
  private:
@@ -104,9 +104,10 @@ class Output {
   void count(Part part, Pass pass, const Spec& spec) {
     BlockSums& block = blocks_.back();
     const bool chance = has_chance(spec);
-    // A grouped product without a limit per expert reads min(experts, rows) sets: all of them once there are as many rows, in larger batches too.
-    bool settled = false;
-    if constexpr (std::is_same_v<Spec, Gemm>) settled = !expectations_ && !spec.rows.routed() && spec.capacity == 0 && spec.rows.count >= spec.experts;
+    // Declared rows, pairs and keys are numbers per sequence whatever is random about them. A grouped product without a limit per expert reads min(experts, rows) sets: all
+    // of them once there are as many rows, in larger batches too.
+    bool settled = !expectations_;
+    if constexpr (std::is_same_v<Spec, Gemm>) settled = settled && (spec.experts <= 1 || (spec.capacity == 0 && spec.rows.count >= spec.experts));
     linear_ = linear_ && (!chance || settled);
     const bool random = expectations_ && chance;
     block.any_random = block.any_random || random;

@@ -15,7 +15,8 @@ struct ListTotals {
   std::array<Flops, 4> flops_by_pass{};      // by Pass
   ExpectedCost expected;                     // only where asked for
   Flops part(Part part) const { return flops_by_part[static_cast<size_t>(part)]; }
-  bool affine_in_batch = false;              // no random rows, no experts that more rows would wake: every declared sum is a + b x batch from this batch on
+  // No experts that more rows would wake and, with expectations, no random rows: every sum is a + b x batch from this batch on, and the expectation is the declared cost.
+  bool affine_in_batch = false;
   Flops pass(Pass pass) const { return flops_by_pass[static_cast<size_t>(pass)]; }
 };
 

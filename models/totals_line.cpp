@@ -4,143 +4,160 @@
 #include <cmath>
 
 #include "lib/error.hpp"
-#include "models/totals_sums.hpp"
+#include "models/totals_breaks.hpp"
 
 namespace fathom {
 namespace {
 
 constexpr int kBelieved = 5;  // three points and two that agree
-
-// a - b, if no sum of b is larger.
-bool difference(const ListTotals& a, const ListTotals& b, ListTotals& into) {
-  bool rising = true;
-  into = combine(a, b, [&](u128 x, u128 y) {
-    rising = rising && x >= y;
-    return x - y;
-  });
-  return rising;
-}
+constexpr double kExactCoefficient = 9007199254740992.0;  // 2^53
+constexpr double kLargestSum = 1e38;                      // below 2^127: a sum modulo 2^128 is the sum
 
 bool equal(const ListTotals& a, const ListTotals& b, bool expectations) {
   return a.total == b.total && a.flops_by_part == b.flops_by_part && a.flops_by_pass == b.flops_by_pass && (!expectations || a.expected == b.expected);
 }
 
-constexpr double kExact = 9007199254740992.0;  // 2^53
+constexpr ExpectedCost ExpectedUnits::*kParts[] = {&ExpectedUnits::none, &ExpectedUnits::slope, &ExpectedUnits::fixed, &ExpectedUnits::pair, &ExpectedUnits::key};
+constexpr double ExpectedCost::*kFigures[] = {&ExpectedCost::rows, &ExpectedCost::flops, &ExpectedCost::flops_recompute, &ExpectedCost::elements, &ExpectedCost::read, &ExpectedCost::written};
 
-// f(a, b) of every coefficient.
-template <class F>
-ExpectedCost coefficients(const ExpectedCost& a, const ExpectedCost& b, F&& f) {
-  return {f(a.rows, b.rows), f(a.flops, b.flops), f(a.flops_recompute, b.flops_recompute), f(a.elements, b.elements), f(a.read, b.read), f(a.written, b.written)};
-}
-template <class F>
-void coefficients(const ExpectedUnits& a, const ExpectedUnits& b, ExpectedUnits& into, F&& f) {
-  for (ExpectedCost ExpectedUnits::*part : {&ExpectedUnits::none, &ExpectedUnits::slope, &ExpectedUnits::fixed, &ExpectedUnits::pair, &ExpectedUnits::key}) into.*part = coefficients(a.*part, b.*part, f);
-}
+bool moves(const Mask& step) { return step.window != 0 || step.chunk != 0; }
 
-// Everything of a random op but its coefficients.
-bool same_rows(const BlockExpectation::Random& a, const BlockExpectation::Random& b) {
-  return a.rows == b.rows && a.sequences == b.sequences && a.pairs == b.pairs && a.keys == b.keys && a.units.probability == b.units.probability && a.units.each == b.units.each &&
+// Everything of a random op but its coefficients and, where its mask moves, what that changes.
+bool same_rows(const BlockExpectation::Random& a, const BlockExpectation::Random& b, bool mask_moves) {
+  const bool pairs = mask_moves ? (a.pairs >= 0) == (b.pairs >= 0) : a.pairs == b.pairs && a.keys == b.keys;
+  return pairs && a.by_rows && b.by_rows && a.rows == b.rows && a.sequences == b.sequences && a.units.probability == b.units.probability && a.units.each == b.units.each &&
          a.units.attention == b.units.attention && a.units.cached == b.units.cached && a.units.past == b.units.past;
 }
 
+double magnitude(u128 difference) { return to_double(difference >> 127 ? u128{0} - difference : difference); }
+
 }  // namespace
 
-// blocks_[known_] = blocks; the third turns all into a start and differences. False where they are no such line.
+// The third turns the three into a start and differences. False where they are no such line.
 bool NetworkLine::take_blocks(const std::vector<BlockExpectation>& blocks) {
-  const std::size_t point = static_cast<std::size_t>(known_);
+  const auto point = static_cast<std::size_t>(known_);
   blocks_[point] = blocks;
-  if (blocks.empty()) return false;
   const std::vector<BlockExpectation>& first = blocks_[0];
-  if (blocks.size() != first.size()) return false;
+  if (blocks.empty() || blocks.size() != first.size()) return false;
+  if (point == 1) moving_.assign(first.size(), {});
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (blocks[i].uses != first[i].uses || blocks[i].random.size() != first[i].random.size()) return false;
-    for (std::size_t n = 0; n < blocks[i].random.size(); ++n)
-      if (!same_rows(blocks[i].random[n], first[i].random[n])) return false;
+    if (point == 1) moving_[i].resize(first[i].random.size());
+    for (std::size_t n = 0; n < blocks[i].random.size() && point > 0; ++n) {
+      const BlockExpectation::Random &here = blocks[i].random[n], &start = first[i].random[n];
+      const Mask &mask = here.chosen.mask, &from = start.chosen.mask;
+      Mask& step = moving_[i][n].mask;
+      if (point == 1) step.window = mask.window - from.window, step.chunk = mask.chunk - from.chunk;
+      const auto steps = static_cast<std::int64_t>(point);
+      if (mask.kind != from.kind || mask.window != from.window + steps * step.window || mask.chunk != from.chunk + steps * step.chunk) return false;
+      if (!same_rows(here, start, moves(step))) return false;
+    }
   }
   if (point < 2) return true;
-  const auto minus = [](double x, double y) { return x - y; };
-  for (int pass = 0; pass < 2; ++pass)  // second minus first and third minus second; then the difference of these
-    for (std::size_t to = 2; to > static_cast<std::size_t>(pass); --to)
-      for (std::size_t i = 0; i < first.size(); ++i) {
-        for (std::size_t k = 0; k < first[i].fixed.size(); ++k) {
-          if (blocks_[to][i].fixed[k] < blocks_[to - 1][i].fixed[k]) return false;
-          blocks_[to][i].fixed[k] -= blocks_[to - 1][i].fixed[k];
+  fixed_.clear();
+  for (double& each : largest_coefficient_) each = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    fixed_.push_back(Parabolas<5>::through(blocks_[0][i].fixed, blocks_[1][i].fixed, blocks_[2][i].fixed));
+    for (std::size_t n = 0; n < first[i].random.size(); ++n)
+      for (const auto part : kParts)
+        for (const auto figure : kFigures) {
+          const double zero = blocks_[0][i].random[n].units.*part.*figure, one = blocks_[1][i].random[n].units.*part.*figure, two = blocks_[2][i].random[n].units.*part.*figure;
+          const double rise = one - zero, bend = (two - one) - rise;
+          largest_coefficient_[0] = std::max(largest_coefficient_[0], std::abs(zero));
+          largest_coefficient_[1] = std::max(largest_coefficient_[1], std::abs(rise));
+          largest_coefficient_[2] = std::max(largest_coefficient_[2], std::abs(bend));
+          if (rise != 0 || bend != 0) moving_[i][n].coefficients.push_back({part, figure, rise, bend});
         }
-        for (std::size_t n = 0; n < first[i].random.size(); ++n) {
-          ExpectedUnits& units = blocks_[to][i].random[n].units;
-          coefficients(units, blocks_[to - 1][i].random[n].units, units, minus);
-        }
-      }
+  }
   return true;
 }
 
 // The sum of Output::totals(), in its order.
 bool NetworkLine::expect(std::int64_t at) {
-  const std::int64_t step = at - first_, pairs = step * (step - 1) / 2;
-  const double linear = static_cast<double>(step), square = static_cast<double>(pairs);
-  double largest = 0;
-  const auto risen = [&](double x, double y) { return x + linear * y; };
-  const auto bent = [&](double x, double y) {
-    const double sum = x + square * y;
-    largest = std::max(largest, std::abs(sum));
-    return sum;
-  };
+  const std::int64_t step = at - first_;
+  const double linear = static_cast<double>(step), square = static_cast<double>(step * (step - 1) / 2);
+  const bool decode = scenario_.phase == Phase::kDecode;
+  const std::int64_t past = decode ? scenario_.context - 1 : scenario_.past;
+  if (largest_coefficient_[0] + linear * (largest_coefficient_[1] + linear * largest_coefficient_[2]) >= kExactCoefficient) return false;
   current_.expected = {};
   for (std::size_t i = 0; i < blocks_[0].size(); ++i) {
-    const BlockExpectation &start = blocks_[0][i], &rise = blocks_[1][i], &bend = blocks_[2][i];
+    const BlockExpectation& start = blocks_[0][i];
     ExpectedCost expected;
     for (std::size_t n = 0; n < start.random.size(); ++n) {
       const BlockExpectation::Random& op = start.random[n];
       ExpectedUnits units = op.units;
-      coefficients(units, rise.random[n].units, units, risen);
-      coefficients(units, bend.random[n].units, units, bent);
-      expected += expected_at(units, op.rows, op.sequences, op.pairs, op.keys);
+      const MovingOp& moving = moving_[i][n];
+      for (const Moving& each : moving.coefficients) units.*each.part.*each.figure += linear * each.rise + square * each.bend;
+      ExpectedReach reach{op.pairs, op.keys};
+      if (op.pairs >= 0 && moves(moving.mask)) {
+        ChosenCore core = op.chosen;
+        core.mask.window += step * moving.mask.window;
+        core.mask.chunk += step * moving.mask.chunk;
+        if (core.probability < 0 && !decode) core.length = scenario_.length;  // ranked: the queries are some of them
+        reach = expected_reach(core, past);
+      }
+      expected += expected_at(units, op.rows, op.sequences, reach.pairs, reach.keys);
     }
-    std::array<double, 5> fixed;
-    for (std::size_t k = 0; k < fixed.size(); ++k)
-      fixed[k] = to_double(checked_add(start.fixed[k], checked_add(checked_mul(rise.fixed[k], static_cast<u128>(step)), checked_mul(bend.fixed[k], static_cast<u128>(pairs)))));
-    expected += ExpectedCost{0, fixed[0], fixed[1], fixed[2], fixed[3], fixed[4]};
+    const std::array<u128, 5> fixed = fixed_[i].value(step);
+    expected += ExpectedCost{0, to_double(fixed[0]), to_double(fixed[1]), to_double(fixed[2]), to_double(fixed[3]), to_double(fixed[4])};
     current_.expected += expected * start.uses;
   }
-  return largest < kExact;
+  return true;
 }
 
 const ListTotals* NetworkLine::value(std::int64_t at) {
-  const auto steps = static_cast<u128>(at - first_);
-  current_ = plus(plus(start_, rise_, steps), bend_, steps * (steps - 1) / 2);
-  current_.affine_in_batch = start_.affine_in_batch;
+  const std::int64_t step = at - first_;
+  const double linear = static_cast<double>(step);
+  if (largest_[0] + linear * (largest_[1] + linear * largest_[2]) > kLargestSum) return nullptr;
+  current_ = totals_of(sums_.value(step));
+  current_.affine_in_batch = affine_;
   if (!expectations_) return &current_;
-  if (start_.affine_in_batch) {
+  if (affine_) {
     current_.expected = declared_as_expected(current_.total);
     return &current_;
   }
   return expect(at) ? &current_ : nullptr;
 }
 
-const ListTotals* NetworkLine::totals(std::uint64_t line, std::int64_t at, const Scenario& scenario, bool expectations) {
-  if (known_ < kBelieved || bent_ || at < first_ || !same(line, scenario, expectations)) return nullptr;
-  return value(at);
-}
-
-void NetworkLine::counted(std::uint64_t line, std::int64_t at, const Scenario& scenario, bool expectations, const ListTotals& totals, const std::vector<BlockExpectation>& blocks) {
-  if (!same(line, scenario, expectations) || at != first_ + known_) {
-    if (known_ >= kBelieved && same(line, scenario, expectations)) return;  // a bent line stays bent
+const ListTotals* NetworkLine::totals(std::uint64_t line, std::int64_t at, const Network& network, const Scenario& scenario, bool expectations) {
+  asked_ = at;
+  if (!moderate(scenario) || scenario.phase == Phase::kGenerate) {
+    known_ = 0, bent_ = true;
+    return nullptr;
+  }
+  breaks_of(network, scenario, here_);
+  const bool same = line_ == line && expectations_ == expectations && here_ == breaks_ && scenario_ == scenario;
+  if (same && known_ >= kBelieved && !bent_ && at >= first_) return value(at);
+  const bool goes_on = same && at == first_ + known_;
+  if (!goes_on && !(same && bent_)) {  // a bent line stays bent up to the next break
     line_ = line, first_ = at, scenario_ = scenario, expectations_ = expectations;
+    breaks_.swap(here_);
     known_ = 0, bent_ = false;
   }
-  if (known_ == 0) start_ = totals;
-  if (totals.affine_in_batch != start_.affine_in_batch) bent_ = true;
-  if (!bent_ && known_ == 1) bent_ = !difference(totals, start_, rise_);
+  return nullptr;
+}
+
+void NetworkLine::counted(const ListTotals& totals, const std::vector<BlockExpectation>& blocks) {
+  if (bent_ || asked_ != first_ + known_) return;
+  if (known_ == 0) affine_ = totals.affine_in_batch;
+  bent_ = totals.affine_in_batch != affine_;
+  if (!bent_ && known_ < 3) {
+    points_[static_cast<std::size_t>(known_)] = sums_of(totals);
+    if (expectations_ && !affine_) bent_ = !take_blocks(blocks);
+  }
   if (!bent_ && known_ == 2) {
-    ListTotals second;
-    bent_ = !difference(totals, last_, second) || !difference(second, rise_, bend_);
+    sums_ = Parabolas<kSums>::through(points_[0], points_[1], points_[2]);
+    for (std::size_t i = 0; i < 3; ++i) largest_[i] = 0;
+    for (std::size_t k = 0; k < kSums; ++k) {
+      largest_[0] = std::max(largest_[0], to_double(sums_.at[k]));
+      largest_[1] = std::max(largest_[1], magnitude(sums_.rise[k]));
+      largest_[2] = std::max(largest_[2], magnitude(sums_.bend[k]));
+    }
   }
-  if (!bent_ && expectations && !totals.affine_in_batch && known_ < 3) bent_ = !take_blocks(blocks);
   if (!bent_ && known_ > 2 && known_ < kBelieved) {
-    const ListTotals* follows = value(at);
-    bent_ = !follows || !equal(*follows, totals, expectations);
+    const ListTotals* follows = value(asked_);
+    bent_ = !follows || !equal(*follows, totals, expectations_);
   }
-  last_ = totals;
   ++known_;
 }
 

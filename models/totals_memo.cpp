@@ -1,108 +1,113 @@
 #include "models/totals_memo.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "lib/error.hpp"
+#include "models/totals_breaks.hpp"
 #include "models/totals_sums.hpp"
 
 namespace fathom {
 namespace {
 
 constexpr std::int64_t kLongestPeriod = 64;
-constexpr int kMemoPatience = 4;  // requests of a class before it is counted at six points
-
-bool local(const BlockConfig& kind) { return kind.attention && (kind.attention->window > 0 || kind.attention->chunk > 0); }
-
-// Period in the length over which every sum is a polynomial while no window or chunk ends (stretch_of), 0 where there is none.
-std::int64_t length_period(const Network& network, const Scenario& s, bool expectations) {
-  if (s.phase != Phase::kTrain && s.phase != Phase::kPrefill) return 0;
-  std::int64_t period = 1;
-  for (const BlockConfig& kind : network.kinds) {
-    // Without a limit per expert all of them are read once there are as many rows (ListTotals::affine_in_batch says whether there are).
-    if (kind.mlp && kind.mlp->moe && expectations) return 0;
-    if (!kind.route) continue;
-    if (local(kind)) return 0;
-    const Route& route = *kind.route;
-    if (s.rule() != RoutingRule::kTopK || !route.capacity || route.min_slots > 0 || route.kv == KvPolicy::kAll) return 0;
-    period = std::lcm(period, std::min(route.capacity->den, kLongestPeriod + 1));
-    if (period > kLongestPeriod) return 0;
-  }
-  return network.kinds.size() <= 64 ? period : 0;
-}
-
-// Which routed blocks have rows: one whose slots are empty reads no weights, nor does a bypass adapter that no row is left for. Two bits a kind.
-std::array<std::uint64_t, 2> idle_parts(const Network& network, std::int64_t length) {
-  std::array<std::uint64_t, 2> idle{};
-  for (size_t i = 0; i < network.kinds.size(); ++i) {
-    const std::optional<Route>& route = network.kinds[i].route;
-    if (!route) continue;
-    const std::int64_t slots = slots_of(*route, length);
-    if (slots == 0) idle[0] |= std::uint64_t{1} << i;
-    if (slots == length && route->adapter > 0) idle[1] |= std::uint64_t{1} << i;
-  }
-  return idle;
-}
-
-constexpr std::int64_t kFirstLength = 4;  // where the surface begins: up to three slots fit
-
-// The route whose slots all routed blocks have in a training or prefill step of S tokens, where every sum is a polynomial in S and those slots. nullptr: there is none.
-const Route* common_route(const Network& network, const Scenario& s) {
-  if ((s.phase != Phase::kTrain && s.phase != Phase::kPrefill) || s.rule() != RoutingRule::kTopK || (s.phase == Phase::kPrefill && s.past > 0)) return nullptr;
-  const Route* common = nullptr;
-  for (const BlockConfig& kind : network.kinds) {
-    if (local(kind) || (kind.mlp && kind.mlp->moe)) return nullptr;
-    if (!kind.route) continue;
-    const Route& route = *kind.route;
-    if (!route.capacity || route.slots || route.min_slots > 0 || route.kv == KvPolicy::kAll) return nullptr;
-    if (common && !(common->capacity == route.capacity && common->rounding == route.rounding)) return nullptr;
-    common = &route;
-  }
-  return common;
-}
+constexpr int kMemoPatience = 4;             // requests of a class before it is counted at six points
+constexpr std::size_t kMostRules = 32;
+constexpr std::int64_t kFirstLength = 4;     // where the surface begins: up to three slots fit
+constexpr std::size_t kMostLengthClasses = 256;
 
 }  // namespace
 
-Sums TotalsMemo::Surface::value(std::int64_t length, std::int64_t slots) const {
-  const std::int64_t x = length - kFirstLength, y = slots - 1;
-  const u128 xx = wrap(x * (x - 1) / 2), xy = wrap(x * y), yy = wrap(y * (y - 1) / 2), ux = wrap(x), uy = wrap(y);
+Sums TotalsMemo::Surface::value(std::int64_t length, const std::vector<std::int64_t>& slots) const {
+  const std::int64_t x = length - kFirstLength;
+  const u128 xx = wrap(x * (x - 1) / 2), ux = wrap(x);
   Sums sums = at;
-  for (std::size_t i = 0; i < kSums; ++i)
-    if ((at[i] | ds[i] | dc[i] | dsc[i]) != 0) sums[i] += ux * ds[i] + uy * dc[i] + xx * dss[i] + xy * dsc[i] + yy * dcc[i];
+  for (std::size_t k = 0; k < kSums; ++k)
+    if ((at[k] | ds[k]) != 0) sums[k] += ux * ds[k] + xx * dss[k];
+  for (std::size_t i = 0; i < rises.size(); ++i) {
+    const std::int64_t y = slots[i] - 1;
+    const u128 uy = wrap(y), yy = wrap(y * (y - 1) / 2), xy = wrap(x * y);
+    const Rise& rise = rises[i];
+    for (std::size_t k = 0; k < kSums; ++k)
+      if ((rise.dc[k] | rise.dsc[k]) != 0) sums[k] += uy * rise.dc[k] + xy * rise.dsc[k] + yy * rise.dcc[k];
+  }
   return sums;
 }
 
-void TotalsMemo::count_surfaces(const Network& network, const Scenario& scenario) {
-  Network sample = network;
-  Scenario at = scenario;
-  const auto surface = [&](std::int64_t batch, const Surface* less) {
-    const auto count = [&](std::int64_t length, std::int64_t slots) {
-      for (BlockConfig& kind : sample.kinds)
-        if (kind.route) kind.route->capacity.reset(), kind.route->slots = slots;
-      at.length = length;
-      at.batch = batch;
-      Sums sums = sums_of(count_totals(sample, at, false));
-      if (less) {
+// The rules by which routed blocks get their slots in a training or prefill step of S tokens, where every sum is a polynomial in S and those slots. False: it is not.
+bool TotalsMemo::find_rules(const Network& network, const Scenario& s) {
+  rules_.clear();
+  rule_of_.assign(network.kinds.size(), 0);
+  if ((s.phase != Phase::kTrain && s.phase != Phase::kPrefill) || !ranked(s) || s.past > 0) return false;
+  for (std::size_t i = 0; i < network.kinds.size(); ++i) {
+    const BlockConfig& kind = network.kinds[i];
+    if (kind.attention && (kind.attention->window > 0 || kind.attention->chunk > 0)) return false;
+    if (kind.mlp && kind.mlp->moe) return false;
+    if (!kind.route) continue;
+    const Route& route = *kind.route;
+    if (route.kv == KvPolicy::kAll) return false;
+    const auto known = std::find_if(rules_.begin(), rules_.end(), [&](const Route* rule) {
+      return rule->capacity == route.capacity && rule->slots == route.slots && rule->rounding == route.rounding && rule->min_slots == route.min_slots;
+    });
+    rule_of_[i] = static_cast<std::size_t>(known - rules_.begin());
+    if (known == rules_.end()) rules_.push_back(&route);
+  }
+  return !rules_.empty() && rules_.size() <= kMostRules;
+}
+
+// Sets first_ and slope_ from the surfaces, which are counted once they have been asked for often enough.
+bool TotalsMemo::on_surface(const Network& network, const Scenario& scenario) {
+  if (!surfaced_ || scenario.length < kFirstLength || !moderate(scenario)) return false;
+  find_rules(network, scenario);
+  slots_.clear();
+  for (const Route* rule : rules_) slots_.push_back(slots_of(*rule, scenario.length));
+  if (std::find(slots_.begin(), slots_.end(), 0) != slots_.end()) return false;  // an op without rows reads no weights
+  for (std::size_t i = 0; i < network.kinds.size(); ++i)
+    if (network.kinds[i].route && network.kinds[i].route->adapter > 0 && slots_[rule_of_[i]] == scenario.length) return false;
+  if (!surfaces_) {
+    if (++requests_ <= kMemoPatience * static_cast<int>(rules_.size())) return false;
+    Network sample = network;
+    Scenario at = scenario;
+    std::vector<std::int64_t> slots;
+    const auto surface = [&](std::int64_t batch, const Surface* less) {
+      // Every rule has one slot, but `rule` has `other`.
+      const auto count = [&](std::int64_t length, std::size_t rule, std::int64_t other) {
+        slots.assign(rules_.size(), 1);
+        if (rule < slots.size()) slots[rule] = other;
+        for (std::size_t i = 0; i < sample.kinds.size(); ++i)
+          if (std::optional<Route>& route = sample.kinds[i].route) route->capacity.reset(), route->slots = slots[rule_of_[i]], route->min_slots = 0;
+        at.length = length;
+        at.batch = batch;
+        Sums sums = sums_of(count_totals(sample, at, false));
+        if (!less) return sums;
         const Sums one = less->value(length, slots);
-        for (std::size_t i = 0; i < kSums; ++i) sums[i] -= one[i];
+        for (std::size_t k = 0; k < kSums; ++k) sums[k] -= one[k];
+        return sums;
+      };
+      constexpr std::int64_t s = kFirstLength;
+      const std::size_t none = rules_.size();
+      Surface result{};
+      const Sums f = count(s, none, 1), fs = count(s + 1, none, 1), fss = count(s + 2, none, 1);
+      result.at = f;
+      for (std::size_t k = 0; k < kSums; ++k) result.ds[k] = fs[k] - f[k], result.dss[k] = fss[k] - 2 * fs[k] + f[k];
+      for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+        const Sums fc = count(s, rule, 2), fcc = count(s, rule, 3), fsc = count(s + 1, rule, 2);
+        Surface::Rise& rise = result.rises.emplace_back();
+        for (std::size_t k = 0; k < kSums; ++k) {
+          rise.dc[k] = fc[k] - f[k];
+          rise.dcc[k] = fcc[k] - 2 * fc[k] + f[k];
+          rise.dsc[k] = fsc[k] - fs[k] - fc[k] + f[k];
+        }
       }
-      return sums;
+      return result;
     };
-    constexpr std::int64_t s = kFirstLength;
-    const Sums f = count(s, 1), fs = count(s + 1, 1), fss = count(s + 2, 1), fc = count(s, 2), fcc = count(s, 3), fsc = count(s + 1, 2);
-    Surface result{};
-    result.at = f;
-    for (std::size_t i = 0; i < kSums; ++i) {
-      result.ds[i] = fs[i] - f[i];
-      result.dc[i] = fc[i] - f[i];
-      result.dss[i] = fss[i] - 2 * fs[i] + f[i];
-      result.dcc[i] = fcc[i] - 2 * fc[i] + f[i];
-      result.dsc[i] = fsc[i] - fs[i] - fc[i] + f[i];
-    }
-    return result;
-  };
-  const Surface single = surface(1, nullptr);
-  surfaces_ = std::pair{single, surface(2, &single)};
+    const Surface single = surface(1, nullptr);
+    surfaces_ = std::pair{single, surface(2, &single)};
+  }
+  slope_ = totals_of(surfaces_->second.value(scenario.length, slots_));
+  first_ = plus(totals_of(surfaces_->first.value(scenario.length, slots_)), *slope_, static_cast<u128>(scenario.batch - 1));
+  first_.affine_in_batch = true;
+  if (expectations_) first_.expected = declared_as_expected(first_.total);
+  return true;
 }
 
 // The sum of Output::totals(), in its order.
@@ -163,18 +168,15 @@ bool TotalsMemo::expectation_slopes(u128 steps, const std::vector<BlockExpectati
   return true;
 }
 
-TotalsMemo::LengthClass* TotalsMemo::class_of(const Network& network, const Scenario& scenario) {
-  if (period_ == 0 || scenario.length < 2 || !moderate(scenario)) return nullptr;  // one token needs no gathering of the last
+TotalsMemo::LengthClass* TotalsMemo::class_of(const Scenario& scenario) {
+  if (period_ == 0 || !moderate(scenario)) return nullptr;
   const std::int64_t residue = scenario.length % period_;
-  const std::array<std::uint64_t, 2> idle = idle_parts(network, scenario.length);
-  const std::int64_t stretch = stretch_of(network, scenario.past + scenario.length);
-  if (!classes_.empty() && classes_.back().stretch != stretch) classes_.clear();  // lengths rise, and leave a stretch behind
-  for (LengthClass& known : classes_)
-    if (known.residue == residue && known.idle == idle) return &known;
+  for (auto known = classes_.rbegin(); known != classes_.rend(); ++known)
+    if (known->residue == residue && known->breaks == breaks_) return &*known;
+  if (classes_.size() == kMostLengthClasses) classes_.clear();  // lengths rise, and leave classes behind
   classes_.emplace_back();
   classes_.back().residue = residue;
-  classes_.back().idle = idle;
-  classes_.back().stretch = stretch;
+  classes_.back().breaks = breaks_;
   return &classes_.back();
 }
 
@@ -188,36 +190,31 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
     if (expectations_ && !first_.affine_in_batch) on_line_ = Line::kContexts;
     return;
   }
-  if (const ListTotals* totals = lengths_.at(network, scenario, expectations_)) {
-    first_ = *totals;
-    if (expectations_ && !first_.affine_in_batch) on_line_ = Line::kLengths;
-    return;
-  }
-  if (one_capacity_ && scenario.length >= kFirstLength && moderate(scenario)) {
-    const std::int64_t slots = slots_of(*common_route(network, scenario), scenario.length);
-    const bool spare = slots < scenario.length || std::none_of(network.kinds.begin(), network.kinds.end(), [](const BlockConfig& kind) { return kind.route && kind.route->adapter > 0; });
-    if (slots > 0 && spare && (surfaces_ || ++requests_ > kMemoPatience)) {
-      if (!surfaces_) count_surfaces(network, scenario);
-      slope_ = totals_of(surfaces_->second.value(scenario.length, slots));
-      first_ = plus(totals_of(surfaces_->first.value(scenario.length, slots)), *slope_, static_cast<u128>(scenario.batch - 1));
-      first_.affine_in_batch = true;
-      if (expectations_) first_.expected = declared_as_expected(first_.total);
+  if (on_surface(network, scenario)) return;
+  if (period_ > 0) length_breaks(network, scenario, breaks_);
+  if (random_lengths_) {
+    if (const ListTotals* totals = lengths_.at(network, scenario, expectations_, period_, breaks_)) {
+      first_ = *totals;
+      if (expectations_ && !first_.affine_in_batch) on_line_ = Line::kLengths;
       return;
     }
   }
-  LengthClass* lengths = class_of(network, scenario);
+  LengthClass* lengths = random_lengths_ ? nullptr : class_of(scenario);
   if (lengths && lengths->first == 0 && ++lengths->requests > kMemoPatience) {
     ListTotals one[3], two[3];
-    bool same = stretch_of(network, scenario.past + scenario.length + 2 * period_) == lengths->stretch;
+    bool same = true;
     Scenario at = scenario;
+    std::vector<std::int64_t> breaks;
     for (int k = 0; k < 3 && same; ++k) {
       at.length = scenario.length + k * period_;
       at.batch = 1;
-      one[k] = count_totals(network, at, false);
+      length_breaks(network, at, breaks);
+      same = breaks == lengths->breaks;
+      if (!same) break;
+      one[k] = count_totals(network, at, expectations_);  // which are affine too, or else no class is made
       at.batch = 2;
       two[k] = minus(count_totals(network, at, false), one[k]);
-      same = same && one[k].affine_in_batch;
-      same = same && idle_parts(network, at.length) == lengths->idle;
+      same = one[k].affine_in_batch;
     }
     if (same) {
       const auto fit = [](const ListTotals* f) { return Polynomial{f[0], minus(f[1], f[0]), minus(minus(f[2], f[1]), minus(f[1], f[0]))}; };
@@ -254,8 +251,9 @@ const ListTotals& TotalsMemo::totals(const Network& network, std::uint64_t netwo
   if (!same) {
     id_ = network_id;
     expectations_ = expectations;
-    one_capacity_ = common_route(network, scenario) != nullptr;
-    period_ = one_capacity_ ? 0 : length_period(network, scenario, expectations);
+    surfaced_ = find_rules(network, scenario);
+    period_ = length_period(network, scenario, kLongestPeriod);
+    random_lengths_ = random_along_lengths(network, scenario, expectations);
     classes_.clear();
     surfaces_.reset();
     requests_ = 0;

@@ -16,6 +16,7 @@
 #include "reports/format.hpp"
 #include "tools/cli.hpp"
 #include "tools/machines.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -141,8 +142,11 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   return document;
 }
 
-int run_plan(const PlanArgs& flags) {
+int run_plan(const CLI::App& command, const PlanArgs& flags) {
   check_output_flags(flags.output);
+  std::vector<RecordNote> unread;
+  if (flags.peak.empty()) note_unused(command, {"--mfu", "--devices"}, "only --peak RATE supposes a time", unread);
+  if (flags.on.empty()) note_unused(command, {"--predictor"}, "only --on MACHINE predicts a time", unread);
   PlanOptions options;
   options.budgets.clear();
   for (size_t at = 0; at <= flags.budgets.size();) {
@@ -181,6 +185,7 @@ int run_plan(const PlanArgs& flags) {
     const double effective = rate * flags.mfu * devices;
     options.step_time = [scenario, effective](const Network& network) -> std::optional<double> { return build(network, scenario).total().flops.to_double() / effective; };
   }
+  tell_notes(unread, flags.output.quiet);
   const std::vector<Network> networks = networks_of(flags);
   std::string names;
   for (const Network& network : networks) names += (names.empty() ? "" : ", ") + network.name;
@@ -212,7 +217,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--devices", flags->devices, "devices that share a step, with --peak [1]")->type_name("N")->group("Time");
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom plan --budget 6e18 --params 60M:1B\n  fathom plan dense-220m --convention mod-b --peak 989TFLOP/s --mfu 0.4 -o md");
-  command->callback([flags, &exit_code] { exit_code = run_plan(*flags); });
+  command->callback([flags, command, &exit_code] { exit_code = run_plan(*command, *flags); });
 }
 
 }  // namespace fathom

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include "lib/error.hpp"
+#include "models/builder.hpp"
 #include "models/registry.hpp"
 #include "tools/cli.hpp"
 #include "tools/idle_flags.hpp"
@@ -45,6 +47,21 @@ void set_loads(Network& network, const ModelFlags& flags) {
     kind.mlp->moe->loads = loads;
   }
   if (!any) throw_input(fmt::format("{} has no experts", network.name), {"", 0, flags.expert_skew ? "--expert-skew" : "--expert-loads"});
+}
+
+// Without a limit per expert, uneven loads change how many experts are read, and a step of many tokens reads all of them however they are loaded.
+std::vector<std::string> idle_loads(const Configuration& c, const ModelFlags& flags) {
+  const bool asked = flags.expert_skew.value_or(0) != 0 || !flags.expert_loads.empty();
+  if (!asked || c.scenario.phase == Phase::kGenerate) return {};
+  Network even = c.network;
+  for (BlockConfig& kind : even.kinds)
+    if (kind.mlp && kind.mlp->moe) kind.mlp->moe->skew = 0, kind.mlp->moe->loads.clear();
+  const ListTotals with = count_totals(c.network, c.scenario, true), without = count_totals(even, c.scenario, true);
+  constexpr double kShown = 1e-6;  // of a figure: what no table shows
+  const auto same = [](double a, double b) { return std::abs(a - b) <= kShown * std::max(a, b); };
+  if (!(with.total == without.total) || !same(with.expected.flops, without.expected.flops) || !same(with.expected.read, without.expected.read) || !same(with.expected.rows, without.expected.rows)) return {};
+  return {fmt::format("{} changes nothing in {} at {} tokens: without an expert capacity loads decide which experts are read, and so many tokens read all of them", flags.expert_skew ? "--expert-skew" : "--expert-loads",
+                      c.network.name, c.scenario.batch * (c.scenario.phase == Phase::kDecode ? 1 : c.scenario.length))};
 }
 
 // The model as written, with the twin flags applied.
@@ -168,7 +185,7 @@ void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   app.add_option("--past", flags.past, "prefill: tokens that are cached already [0]")->type_name("T")->group(group);
   app.add_option("--prompt", flags.prompt, "generate: prompt tokens [seq]")->type_name("P")->group(group);
   app.add_option("--tokens", flags.tokens, "generate: output tokens [64]")->type_name("G")->group(group);
-  app.add_option("--dtype", flags.dtype, "f32 or bf16 [f32 on CPU, bf16 on GPU]")->type_name("T")->group(group);
+  app.add_option("--dtype", flags.dtype, "f32, bf16, f16, f64, f8 or i8; kernels run f32 and bf16 [f32 on CPU, bf16 on GPU]")->type_name("T")->group(group);
   app.add_option("--logits", flags.logits, "all, last or none [train: all; else last]")->type_name("L")->group(group);
   app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->type_name("R")->group(group);
   app.add_option("--participation", flags.participation, "threshold routing: share of tokens that take a routed block [capacity]")->type_name("F")->group(group);
@@ -252,6 +269,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
                     if (network.max_length > 0 && reach > network.max_length)
                       notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
                                                                              network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
+                    say(idle_loads(configuration, model_flags));
                     result.push_back(std::move(configuration));
                     if (result.size() > kMostValues) throw_input("more than a million configurations");
                   }

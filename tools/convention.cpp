@@ -4,9 +4,15 @@
 
 #include "models/builder.hpp"
 #include "models/count/convention.hpp"
+#include "models/count/utilization.hpp"
 
 namespace fathom {
 namespace {
+
+Scenario whole_square(Scenario scenario) {
+  scenario.full_mask = true;
+  return scenario;
+}
 
 // A signed or broken number as text, so that nothing is rounded; a count where it is one.
 Cell exact_cell(const Rational& value) { return value.integer() && !value.negative() ? Cell::count(value.count()) : Cell::text(value.str()); }
@@ -44,15 +50,22 @@ void apply_convention(const std::string& name, const Network& network, const Sce
   if (const std::string_view warning = convention_warning(convention); !warning.empty())
     result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: {}", convention.name, warning)});
   if (convention.name == "full") {  // the op list with another mask, in every phase
-    Scenario square = scenario;
-    square.full_mask = true;
-    result.convention_flops = Cell::count(build(network, square).total().flops);
+    result.convention_flops = Cell::count(build(network, whole_square(scenario)).total().flops);
     return;
   }
   std::string why;
   const std::optional<Rational> flops = convention_step(convention, network, scenario, why);
   result.convention_flops = flops ? exact_cell(*flops) : Cell::status(why);
   if (!flops) result.notes.push_back({Note::Severity::kSkipped, fmt::format("convention {}: {}", convention.name, why)});
+}
+
+std::optional<double> model_flops(const std::string& name, const Network& network, const Scenario& scenario) {
+  const Convention& convention = find_convention(name);
+  if (convention.name == "exact") return step_flops(build(network, scenario)).model;
+  if (convention.name == "full") return step_flops(build(network, whole_square(scenario))).model;
+  std::string why;
+  const std::optional<Rational> flops = convention_model_step(convention, network, scenario, why);
+  return flops ? std::optional(flops->value()) : std::nullopt;
 }
 
 Document explain_conventions() {
@@ -68,7 +81,7 @@ Document explain_conventions() {
     table.add_row({Cell::text(std::string(c.name)), Cell::text(std::string(c.summary)), Cell::text(std::string(c.formula)), Cell::text(std::string(c.source))});
   document.add(std::move(table));
   document.note("L layers, h width, n query and m key/value heads of size d, f FFN width, g FFN matrices, E experts of which k are chosen and s shared, V vocabulary, S tokens, W window. "
-                "Other names: maxtext, torch, nanotron, llm-foundry, bridge, ptflops, thop, mod-d, 8nd.");
+                "Other names: maxtext, torch, nanotron, llm-foundry, bridge, ptflops, thop, mod-d.");
   return document;
 }
 

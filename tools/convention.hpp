@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <optional>
 #include <string>
 
 #include "models/network.hpp"
@@ -17,6 +18,10 @@ void add_convention_flag(CLI::App& app, std::string& convention);
 // Sets the result's convention and its FLOPs (a string where they are no integer, a status where the formula says nothing about this network
 // or phase); warnings go to the result's notes. Throws Error(kInput) on an unknown name. `exact` leaves the result as it is.
 void apply_convention(const std::string& convention, const Network& network, const Scenario& scenario, Result& result);
+
+// Model FLOPs of the step as the convention counts them, for MFU: nothing done again, no empty slots (models/count/utilization.hpp). Absent where the formula says
+// nothing about this network or phase.
+std::optional<double> model_flops(const std::string& convention, const Network& network, const Scenario& scenario);
 
 // Every preset: who counts so and the formula.
 Document explain_conventions();

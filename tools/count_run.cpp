@@ -11,6 +11,7 @@
 #include "models/builder.hpp"
 #include "models/count/utilization.hpp"
 #include "reports/format.hpp"
+#include "tools/convention.hpp"
 
 namespace fathom {
 namespace {
@@ -23,14 +24,6 @@ double quantity(const std::string& text, Dimension dimension, const char* flag) 
   } catch (const Error& error) {
     throw Error(error.kind(), error.message(), {"", 0, flag}, error.hint());
   }
-}
-
-// FLOPs as a convention gives them: a count, or text where they are no integer.
-double flops_of(const Cell& cell) {
-  if (cell.is_number()) return cell.value();
-  const std::string text = exact_text(cell);
-  const std::size_t slash = text.find('/');
-  return slash == std::string::npos ? std::stod(text) : std::stod(text.substr(0, slash)) / std::stod(text.substr(slash + 1));
 }
 
 void add_whole_run(const RunFlags& flags, const Scenario& s, Result& result) {
@@ -51,20 +44,16 @@ void add_whole_run(const RunFlags& flags, const Scenario& s, Result& result) {
 void add_utilization(const RunFlags& flags, const Network& network, const Scenario& s, Result& result) {
   const double seconds = quantity(flags.step_time, Dimension::kTime, "--step-time"), peak = quantity(flags.peak, Dimension::kFlopRate, "--peak");
   const double whole = seconds * peak * static_cast<double>(flags.devices);
-  const StepFlops step = step_flops(count_totals(network, s));
-  // Random rows: what is expected to run.
-  const Cell* expected = result.totals.find("flops_expected");
-  const double ran = expected ? expected->value() : step.executed.to_double();
   const bool exact = result.convention == "exact";
-  const bool known = exact || !result.convention_flops.missing();
-  const double model = !known ? 0 : !exact ? flops_of(result.convention_flops) : expected ? expected->value() : step.model.to_double();
-  result.totals.set("mfu", known ? Cell::number(model / whole) : Cell::status("the convention gives no FLOPs here"));
+  const double ran = step_flops(build(network, s)).executed;
+  const std::optional<double> model = model_flops(result.convention, network, s);
+  result.totals.set("mfu", model ? Cell::number(*model / whole) : Cell::status("the convention gives no FLOPs here"));
   result.totals.set("hfu", Cell::number(ran / whole));
   result.notes.push_back({Note::Severity::kNote,
                           fmt::format("MFU by convention {}{}, HFU by the FLOPs that run; step time {} as given, {} {} of {} dense {} each", result.convention,
                                       exact ? fmt::format(" ({} mask)", s.full_mask ? "full" : "causal") : "", format_value(seconds, Unit::kSeconds), flags.devices,
                                       flags.devices == 1 ? "device" : "devices", format_value(peak, Unit::kFlopRate), dtype_name(s.dtype))});
-  if (std::max(model, ran) > whole)
+  if (std::max(model.value_or(0), ran) > whole)
     result.notes.push_back({Note::Severity::kWarning, "more than 100 %: the step time, the peak, the number of devices or the convention is not that of this step"});
 }
 

@@ -55,24 +55,27 @@ Result count_generation(const Configuration& c) {
   const Scenario& s = c.scenario;
   const Workload prefill = build(c.network, generation_prefill(s));
   Result result = counted_result(c.label, c.network, generation_prefill(s), prefill);
+  const Scenario last = generation_decode(s, s.length + std::max<std::int64_t>(0, s.tokens - 1));
+  const Workload end = build(c.network, last);
+  // Of the prefill and every step: a step differs from the last in its context alone, so the same of its figures are random.
   Cost sum = prefill.total();
-  double expected = comparable_flops(prefill);
-  std::int64_t peak = plan_memory(prefill).arena;
+  Expectations expected = expectations_of(prefill);
+  const Expectations of_last = expectations_of(end);
   for (std::int64_t token = 1; token < s.tokens; ++token) {
     const ListTotals step = count_totals(c.network, generation_decode(s, s.length + token), true);
     sum += step.total;
-    expected += step.expected.flops;
+    expected += {step.expected, of_last.routed, of_last.random};
   }
-  if (s.tokens > 1) peak = std::max(peak, plan_memory(build(c.network, generation_decode(s, s.length + s.tokens - 1))).arena);
-  const Scenario last = generation_decode(s, s.length + std::max<std::int64_t>(0, s.tokens - 1));
-  const Result end = counted_result(c.label, c.network, last, build(c.network, last));
+  std::int64_t peak = plan_memory(prefill).arena;
+  if (s.tokens > 1) peak = std::max(peak, plan_memory(end).arena);
   Figures& totals = result.totals;
   totals.set("flops_matmul", Cell::count(sum.flops));
-  if (c.network.has_routes()) totals.set("flops_expected", Cell::number(expected));
+  if (expected.flops_differ(sum)) totals.set("flops_expected", Cell::number(expected.cost.flops));
   totals.set("elements_vector", Cell::count(sum.elements_total()));
   totals.set("bytes_read", Cell::count(sum.read));
+  if (expected.random) totals.set("bytes_read_expected", Cell::number(expected.cost.read));
   totals.set("bytes_written", Cell::count(sum.written));
-  totals.set("kv_bytes", *end.totals.find("kv_bytes"));
+  totals.set("kv_bytes", *counted_result(c.label, c.network, last, end).totals.find("kv_bytes"));
   totals.set("peak_bytes", Cell::count(static_cast<u128>(peak)));
   result.convention_flops = Cell::count(sum.flops);
   result.scenario.set("phase", Cell::text("generate"));

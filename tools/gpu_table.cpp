@@ -6,12 +6,14 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "lib/error.hpp"
 #include "lib/gpu/gpu_model.hpp"
 #include "lib/gpu/table_fit.hpp"
 #include "models/machine_ini.hpp"
+#include "models/registry.hpp"
 #include "tools/cli.hpp"
 #include "tools/upper_cell.hpp"
 
@@ -109,12 +111,22 @@ ReportTable grade_table(const std::vector<gpu::TableRow>& rows, const std::vecto
   return table;
 }
 
-// "8x2048x32" -> numbers; empty when it is anything else.
-// "4096x4096x4096"; empty where the word is a name: of something else than sizes joined by x.
+// Whether a word is meant as sizes joined by x, well written or not: one that is no model's name (demo-8x12, mixtral-8x7b) or path, and begins with a digit or a sign or has a
+// whole number between two x or at an end: 4096x4096, -1x2, ax2x3, 4kx8.
+bool meant_as_sizes(const std::string& word) {
+  const auto digits = [](std::string_view part) { return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos; };
+  std::error_code code;
+  const std::vector<NetworkEntry> networks = list_networks();
+  if (word.empty() || word.find('/') != std::string::npos || std::filesystem::exists(word, code)) return false;
+  if (std::any_of(networks.begin(), networks.end(), [&](const NetworkEntry& each) { return each.name == word; })) return false;
+  if ((std::isdigit(static_cast<unsigned char>(word[0])) || word[0] == '-' || word[0] == '+') && word.find_first_not_of("0123456789.eE+-xX*, ") == std::string::npos) return true;
+  const std::vector<std::string> parts = split(word, 'x');
+  return parts.size() > 1 && std::any_of(parts.begin(), parts.end(), digits);
+}
+
+// "4096x4096x4096"; empty where the word is a name.
 std::vector<std::int64_t> dimensions(const std::string& shape, const std::string& op, const std::string& order) {
-  const bool sizes = !shape.empty() && (std::isdigit(static_cast<unsigned char>(shape[0])) || shape[0] == '-' || shape[0] == '+') &&
-                     shape.find_first_not_of("0123456789.eE+-xX*, ") == std::string::npos;
-  if (!sizes) return {};
+  if (!meant_as_sizes(shape)) return {};
   const auto refuse = [&](const std::string& what) {
     throw_input(fmt::format("'{}' {}", shape.substr(0, 80), what), {"", 0, op}, fmt::format("write whole numbers from 1 to {} joined by x, in the order {}", kLargestDimension, order));
   };

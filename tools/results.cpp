@@ -102,7 +102,7 @@ Figures op_figures(const Workload& workload, int index) {
     row.set("flops_expected", Cell::number(expected.flops * static_cast<double>(uses)));
     row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
     row.set("rows_expected", Cell::number(expected.rows));
-  } else if (rows.count > 0) {
+  } else if (has_rows(op.spec)) {
     row.set("rows_declared", Cell::count(static_cast<u128>(rows.count)));
   }
   row.set("elements_vector", Cell::count(cost.elements_total()));
@@ -149,6 +149,17 @@ double comparable_flops(const Workload& workload) {
   return random ? workload.expected_total().flops : workload.total().flops.to_double();
 }
 
+Expectations expectations_of(const Workload& workload) {
+  return {workload.expected_total(), workload.routed(), std::any_of(workload.ops().begin(), workload.ops().end(), [](const Op& op) { return is_random(op.spec); })};
+}
+
+Expectations& Expectations::operator+=(const Expectations& other) {
+  cost += other.cost;
+  routed = routed || other.routed;
+  random = random || other.random;
+  return *this;
+}
+
 int find_twin(const std::vector<TwinKey>& all, size_t index) {
   for (size_t i = 0; i < all.size(); ++i)
     if (i != index && same_shape(*all[index].network, *all[i].network) && same_scenario(*all[index].scenario, *all[i].scenario)) return static_cast<int>(i);
@@ -192,13 +203,12 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   totals.set("params_total", Cell::count(params.total));
   totals.set("params_active", Cell::count(params.active));
   totals.set("flops_matmul", Cell::count(total.flops));
-  // Also where only the positions of the routed tokens matter, as under a sliding window: the declared pairs are then the most that can be.
-  if (const double expected = workload.expected_total().flops; workload.routed() || expected < total.flops.to_double()) totals.set("flops_expected", Cell::number(expected));
+  const Expectations expected = expectations_of(workload);
+  if (expected.flops_differ(total)) totals.set("flops_expected", Cell::number(expected.cost.flops));
   totals.set("elements_vector", Cell::count(total.elements_total()));
   totals.set("bytes_read", Cell::count(total.read));
   totals.set("bytes_written", Cell::count(total.written));
-  if (std::any_of(workload.ops().begin(), workload.ops().end(), [](const Op& op) { return is_random(op.spec); }))
-    totals.set("bytes_read_expected", Cell::number(workload.expected_total().read));
+  if (expected.random) totals.set("bytes_read_expected", Cell::number(expected.cost.read));
   const bool caches = s.phase != Phase::kTrain;
   const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
   totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla) : Bytes()));

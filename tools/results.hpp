@@ -29,6 +29,17 @@ Scenario for_dense_twin(const Network& dense, const Scenario& scenario);
 // Expected FLOPs where rows are random, else the exact count: what ratios compare.
 double comparable_flops(const Workload& workload);
 
+// The expectation of a step, or of several, and whether it is another figure than the declared one.
+struct Expectations {
+  ExpectedCost cost;
+  bool routed = false;  // rows are random
+  bool random = false;  // or distinct experts, or pairs that depend on the rows chosen
+  Expectations& operator+=(const Expectations& other);
+  // Also where only the positions of the routed tokens matter, as under a sliding window: the declared pairs are then the most that can be. The margin is that of sums of doubles.
+  bool flops_differ(const Cost& declared) const { return routed || (random && cost.flops < declared.flops.to_double() * (1 - 1e-12)); }
+};
+Expectations expectations_of(const Workload& workload);
+
 // "m x n x k", "32 x 128 x 2048": the shape column.
 std::string shape_text(const OpSpec& spec);
 

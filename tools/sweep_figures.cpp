@@ -127,16 +127,17 @@ const std::string& RowEvaluator::evaluate(const SweepPoint& point, std::vector<S
 }
 
 const ListTotals& RowEvaluator::totals(const SweepPoint& point) {
-  if (point.family != SweepPoint::kNoLine && point.line == SweepPoint::kNoLine) {
+  NetworkLine* line = nullptr;
+  if (point.line != SweepPoint::kNoLine) {
+    if (lines_.size() <= point.line_variant) lines_.resize(point.line_variant + 1);
+    line = &lines_[point.line_variant];
+    if (const ListTotals* known = line->totals(point.line, point.line_at, *point.network, point.scenario, need_expected_)) return *known;
+  } else if (point.family != SweepPoint::kNoLine) {
     if (kinds_.size() <= point.family_variant) kinds_.resize(point.family_variant + 1);
     if (const ListTotals* known = kinds_[point.family_variant].totals(point.family, *point.network, point.scenario, need_expected_)) return *known;
   }
-  if (point.line == SweepPoint::kNoLine) return memo_.totals(*point.network, point.network_index, point.scenario, need_expected_);
-  if (lines_.size() <= point.variant) lines_.resize(point.variant + 1);
-  NetworkLine& line = lines_[point.variant];
-  if (const ListTotals* known = line.totals(point.line, point.line_at, point.scenario, need_expected_)) return *known;
   const ListTotals& counted = memo_.totals(*point.network, point.network_index, point.scenario, need_expected_);
-  line.counted(point.line, point.line_at, point.scenario, need_expected_, counted, memo_.blocks());
+  if (line) line->counted(counted, memo_.blocks());
   return counted;
 }
 

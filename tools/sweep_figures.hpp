@@ -69,7 +69,7 @@ class RowEvaluator {
   WorkloadBuilder list_memory_, twin_memory_;
   std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
   TotalsMemo memo_, twin_memo_;
-  std::vector<NetworkLine> lines_;  // by variant
+  std::vector<NetworkLine> lines_;  // by variant of a line
   std::vector<KindMemo> kinds_;     // by variant of a family
   struct {
     std::int64_t length = -1, page = 0;

@@ -183,9 +183,12 @@ void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
   const std::uint64_t network = row / rows_per_network_;
   std::uint64_t rest = row % rows_per_network_;
   if (point.network_index != network) set_network(network, point);
-  point.line = line_size_ > 0 ? network / line_size_ : SweepPoint::kNoLine;
-  point.line_at = line_size_ > 0 ? static_cast<std::int64_t>(network % line_size_) : 0;
-  point.variant = static_cast<std::size_t>(rest);
+  point.line = SweepPoint::kNoLine;
+  if (line_size_ > 0) {
+    point.line = network / line_inner_ / line_size_;
+    point.line_at = static_cast<std::int64_t>(network / line_inner_ % line_size_);
+    point.line_variant = static_cast<std::size_t>(network % line_inner_ * rows_per_network_ + rest);
+  }
   point.family = families_ ? family_of(network) : SweepPoint::kNoLine;
   const PhasePart* part = phases_.data();
   while (rest >= part->rows) rest -= part->rows, ++part;

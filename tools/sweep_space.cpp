@@ -61,6 +61,13 @@ bool of_family(const std::string& key) {
   return name == "layers" || name == "capacity" || name == "slots" || name == "rounding" || name == "min_slots";
 }
 
+// Whole numbers in even steps.
+bool even_steps(const std::vector<std::int64_t>& sizes) {
+  for (std::size_t i = 2; i < sizes.size(); ++i)
+    if (sizes[i] - sizes[i - 1] != sizes[1] - sizes[0]) return false;
+  return true;
+}
+
 }  // namespace
 
 std::vector<std::string> fraction_list(const std::string& text, std::string_view flag) {
@@ -128,28 +135,28 @@ std::uint64_t SweepSpace::family_of(std::uint64_t index) const {
   return family * models_.size() + index;
 }
 
-// The innermost axis of networks, if it is a size that every cost is a polynomial in, in even steps.
+// The innermost axis of networks along which many differ in one size, in even steps; few configurations may lie between two of them.
 void SweepSpace::find_line() {
   constexpr std::uint64_t kMostVariants = 64, kFewest = 8;
-  std::size_t inner = set_values_.size();
-  while (inner > 0 && set_values_[inner - 1].size() == 1) --inner;
-  if (inner == 0 || rows_per_network_ > kMostVariants) return;
-  for (const ModelAxis* axis : {&every_, &capacity_, &slots_, &rounding_, &gate_})
-    if (axis->values.size() > 1) return;
-  std::string key = overrides_[0].keys()[inner - 1];
-  if (key.starts_with("network.")) key = key.substr(8);
-  const std::vector<SetValue>& values = set_values_[inner - 1];
-  if ((key != "width" && key != "mlp" && key != "vocab") || values.size() < kFewest) return;
-  std::vector<std::int64_t> sizes;
-  for (const SetValue& each : values) {
-    std::int64_t size = 0;
-    const std::string& text = each.value.text();
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (each.times != 0 || error != std::errc() || end != text.data() + text.size()) return;
-    sizes.push_back(size);
-    if (sizes.size() > 2 && size - sizes[sizes.size() - 2] != sizes[1] - sizes[0]) return;
+  std::uint64_t inner = 1;
+  for (const ModelAxis* axis : {&every_, &capacity_, &slots_, &rounding_, &gate_}) {
+    if (inner > kMostVariants) return;
+    inner *= axis->values.size();
   }
-  line_size_ = values.size();
+  for (std::size_t i = set_values_.size(); i-- > 0 && inner <= kMostVariants && inner * rows_per_network_ <= kMostVariants; inner *= set_values_[i].size()) {
+    if (set_values_[i].size() < kFewest || of_family(overrides_[0].keys()[i])) continue;
+    std::vector<std::int64_t> sizes;
+    for (const SetValue& each : set_values_[i]) {
+      std::int64_t size = 0;
+      const std::string& text = each.value.text();
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+      if (each.times == 0 && error == std::errc() && end == text.data() + text.size()) sizes.push_back(size);
+    }
+    if (sizes.size() != set_values_[i].size() || !even_steps(sizes)) continue;
+    line_size_ = sizes.size();
+    line_inner_ = inner;
+    return;
+  }
 }
 
 int SweepSpace::add_column(const std::string& key, Unit unit, bool number) {

@@ -35,14 +35,14 @@ struct SweepPoint {
   std::uint64_t network_index = ~std::uint64_t{0};
   Scenario scenario;
   std::string error;                  // of the network
-  // Networks that differ in the innermost size alone, in even steps, are one line (models/totals_line.hpp); no line: kNoLine.
+  // Networks that differ in one size alone, in even steps, are one line (models/totals_line.hpp); no line: kNoLine.
   static constexpr std::uint64_t kNoLine = ~std::uint64_t{0};
   std::uint64_t line = kNoLine;
   std::int64_t line_at = 0;
-  std::size_t variant = 0;            // which of a network's configurations
+  std::size_t line_variant = 0;       // which of the configurations between two steps of the line
   // Networks that differ in their layers, or in the share of tokens that their routes take, are one family (models/totals_kinds.hpp); none: kNoLine.
   std::uint64_t family = kNoLine;
-  std::size_t family_variant = 0;     // as `variant`, whatever the participation
+  std::size_t family_variant = 0;     // which of a network's configurations, whatever the participation
   std::vector<std::string> keys;      // texts of the key columns; empty where a column does not apply
   Network storage, unrouted;          // memory of `network`
 };
@@ -103,6 +103,7 @@ class SweepSpace {
   bool gpu_ = false;
   std::uint64_t rows_ = 0, networks_ = 1, rows_per_network_ = 0;
   std::uint64_t line_size_ = 0;              // networks of one line; 0: there are none
+  std::uint64_t line_inner_ = 1;             // networks between two of its steps
   bool families_ = false;
   std::vector<SweepColumn> columns_;
   std::vector<Network> models_;

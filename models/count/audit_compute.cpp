@@ -39,15 +39,9 @@ AuditClaim bypass_cost(const AuditSetting& s) {
   const double h = static_cast<double>(s.dense.width);
   const double rows = static_cast<double>(s.length);
   AuditClaim c{15, "article, post", "a bypassed token costs exactly / about 0 FLOPs", {}, "", AuditVerdict::kConditional, "its update costs nothing; its score and its way past the block do"};
-  c.figures.push_back(count("router FLOPs per token and routed block", "0", 2 * h, "2h, linear router"));
-  double predictor = 0;
-  for (std::int64_t l = 0; l < s.routed.layer_count(); ++l)
-    if (const auto& route = s.routed.block(l).route; route && route->predictor) {
-      const double u = static_cast<double>(route->predictor->hidden);
-      predictor = u == 0 ? 2 * h : 2 * (h * u + u);
-      break;
-    }
-  c.figures.push_back(count("predictor FLOPs per token and routed block", "0", predictor, "2h linear, 2(hu + u) with a hidden width; 0: this model has none"));
+  const double blocks = rows * routed_share(s.routed).value() * static_cast<double>(s.routed.layer_count());
+  c.figures.push_back(count("router FLOPs per token and routed block", "0", router_flops(s.routed, s.length) / blocks, "op list: 2h of a linear router, 2(hu + u) of an MLP; mean over the routed blocks"));
+  c.figures.push_back(count("predictor FLOPs per token and routed block", "0", predictor_flops(s.routed, s.length) / blocks, "op list: 2h linear, 2(hu + u) with a hidden width, mean over the routed blocks; 0: this model has none"));
   c.figures.push_back(count("bytes read to score one sequence, bf16", "0", 2 * rows * h, "S h elements"));
   return c;
 }

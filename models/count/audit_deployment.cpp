@@ -75,7 +75,7 @@ AuditClaim skipping(const AuditSetting& s) {
   const double rho = mean_slots(s.routed, s.length).value();
   AuditClaim c{29, "article", "important tokens use all layers, filler skips 40-80 %", {}, "", AuditVerdict::kDoesNotHold, "80 % needs at least 80 % of the blocks routed; with every second block routed nobody skips more than half"};
   c.figures.push_back(percent("layers a token skips on average, this model", "40-80 %", q * (1 - rho), "q (1 - rho)"));
-  c.figures.push_back(percent("most a token can skip, this model", "80 %", q, "q: the other blocks take every token"));
+  c.figures.push_back(percent("most a token can skip, this model", "80 %", skipping_share(s.routed, s.length).value(), "share of the blocks that leave some token out"));
   return c;
 }
 

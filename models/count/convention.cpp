@@ -66,11 +66,15 @@ Rational training_per_token(const Convention& convention, const Network& network
     const Network dense = network.has_routes() ? dense_twin(network) : network;
     return rules::cookbook_total(Forms(dense, length), 3);
   }
-  const bool counts_recompute = convention.name == "gpt-neox" || convention.name == "6nd";
-  return count.per_token * Rational(full_recompute && counts_recompute ? 4 : 3);
+  const bool again = convention.name == "8nd" || (convention.name == "gpt-neox" && full_recompute);
+  return count.per_token * Rational(again ? 4 : 3);
 }
 
-std::optional<Rational> convention_step(const Convention& convention, const Network& network, const Scenario& scenario, std::string& unavailable) {
+namespace {
+
+// `of_training` gives the FLOPs of a training step per token.
+template <class PerToken>
+std::optional<Rational> whole_step(const Convention& convention, const Network& network, const Scenario& scenario, std::string& unavailable, PerToken&& of_training) {
   unavailable.clear();
   if (scenario.phase == Phase::kDecode || scenario.phase == Phase::kGenerate)
     unavailable = fmt::format("'{}' is defined for forward and training passes over whole sequences", convention.name);
@@ -81,7 +85,19 @@ std::optional<Rational> convention_step(const Convention& convention, const Netw
   if (!unavailable.empty()) return std::nullopt;
   const Rational tokens = Rational(scenario.batch) * scenario.length;
   if (scenario.phase == Phase::kPrefill) return tokens * count_convention(convention, network, scenario.length).per_token;
-  return tokens * scenario.grad_accumulation * training_per_token(convention, network, scenario.length, scenario.recompute == Recompute::kFull);
+  return tokens * scenario.grad_accumulation * of_training();
+}
+
+}  // namespace
+
+std::optional<Rational> convention_step(const Convention& convention, const Network& network, const Scenario& scenario, std::string& unavailable) {
+  return whole_step(convention, network, scenario, unavailable,
+                    [&] { return training_per_token(convention, network, scenario.length, scenario.recompute == Recompute::kFull); });
+}
+
+std::optional<Rational> convention_model_step(const Convention& convention, const Network& network, const Scenario& scenario, std::string& unavailable) {
+  const Convention& once = convention.name == "8nd" ? find_convention("6nd") : convention;
+  return whole_step(convention, network, scenario, unavailable, [&] { return training_per_token(once, network, scenario.length); });
 }
 
 std::string_view convention_warning(const Convention& convention) {

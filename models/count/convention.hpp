@@ -50,6 +50,9 @@ Rational training_per_token(const Convention& convention, const Network& network
 // `unavailable`, for phases the formula does not cover (decode, a chunk after cached tokens).
 std::optional<Rational> convention_step(const Convention& convention, const Network& network, const Scenario& scenario, std::string& unavailable);
 
+// The same of the model alone, for MFU: nothing that a training step does again.
+std::optional<Rational> convention_model_step(const Convention& convention, const Network& network, const Scenario& scenario, std::string& unavailable);
+
 // What to tell whoever uses it ("full" pushes a causal kernel past 100 %); empty for most.
 std::string_view convention_warning(const Convention& convention);
 

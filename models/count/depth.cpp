@@ -5,6 +5,7 @@
 
 #include "lib/error.hpp"
 #include "lib/predict/binomial.hpp"
+#include "models/builder.hpp"
 #include "models/count/convention.hpp"
 #include "models/params.hpp"
 
@@ -14,6 +15,59 @@ Rational forward_ratio(const Network& routed, std::string_view convention, std::
   const Convention& rule = find_convention(convention);
   if (!rule.routed) throw_input("this convention does not know depth routing", {"", 0, "convention"}, "use exact, full, mod-a, mod-b or mod-c");
   return count_convention(rule, routed, length).per_token / count_convention(rule, dense_twin(routed), length).per_token;
+}
+
+namespace {
+
+Workload forward_list(const Network& network, std::int64_t length, bool full_mask, std::optional<RoutingRule> rule = {}) {
+  Scenario scenario;
+  scenario.length = length;
+  scenario.logits = LogitsKind::kNone;
+  scenario.full_mask = full_mask;
+  scenario.write_cache = false;
+  scenario.routing = rule;
+  return build(network, scenario);
+}
+
+template <class Wanted>
+double sum_flops(const Workload& list, Wanted&& wanted) {
+  double sum = 0;
+  for (size_t i = 0; i < list.ops().size(); ++i)
+    if (wanted(list.ops()[i])) sum += expected_cost(list.ops()[i]).flops * static_cast<double>(list.uses(static_cast<int>(i)));
+  return sum;
+}
+
+}  // namespace
+
+double part_flops(const Network& network, std::int64_t length, bool full_mask, std::initializer_list<Part> parts) {
+  return sum_flops(forward_list(network, length, full_mask), [&](const Op& op) { return std::find(parts.begin(), parts.end(), op.part) != parts.end(); });
+}
+
+double router_flops(const Network& network, std::int64_t length) {
+  return sum_flops(forward_list(network, length, false), [](const Op& op) { return op.part == Part::kRouter && op.leaf.starts_with("route/"); });
+}
+
+double predictor_flops(const Network& network, std::int64_t length) {
+  double sum = 0;
+  for (std::int64_t l = 0; l < network.layer_count(); ++l) {
+    const std::optional<Route>& route = network.block(l).route;
+    if (route && route->predictor)
+      sum += sum_flops(forward_list(only_block(network, l), length, false, RoutingRule::kPredictor), [](const Op& op) { return op.part == Part::kPredictor; });
+  }
+  return sum;
+}
+
+std::optional<double> parts_ratio(const Network& routed, std::int64_t length, bool full_mask, std::initializer_list<Part> parts) {
+  const double dense = part_flops(dense_twin(routed), length, full_mask, parts);
+  return dense > 0 ? std::optional(part_flops(routed, length, full_mask, parts) / dense) : std::nullopt;
+}
+
+Network only_block(const Network& network, std::int64_t layer) {
+  Network one = network;
+  one.layers = {network.layers[static_cast<size_t>(layer)]};
+  if (!one.weights_of.empty()) one.weights_of = {0};
+  one.mtp = 0;
+  return one;
 }
 
 Network alternate(const Network& dense, std::int64_t every, const Fraction& capacity) {
@@ -44,6 +98,12 @@ Rational full_block_flops(const Forms& forms, const BlockConfig& block) {
 Rational routed_share(const Network& routed) {
   std::int64_t count = 0;
   for (std::int64_t l = 0; l < routed.layer_count(); ++l) count += routed.block(l).route.has_value();
+  return Rational(count, routed.layer_count());
+}
+
+Rational skipping_share(const Network& routed, std::int64_t length) {
+  std::int64_t count = 0;
+  for (std::int64_t l = 0; l < routed.layer_count(); ++l) count += routed.block(l).route && slots_of(*routed.block(l).route, length) < length;
   return Rational(count, routed.layer_count());
 }
 

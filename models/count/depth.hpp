@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +15,16 @@ namespace fathom {
 
 // Forward FLOPs of a routed network over its dense twin's, under "exact", "full" or "mod-a" ... "mod-c" (exact rational).
 Rational forward_ratio(const Network& routed, std::string_view convention, std::int64_t length);
+
+// Forward FLOPs of one sequence in these parts of the op list, routed rows in expectation; router_flops: of the depth routers alone, predictor_flops: of the
+// predictors, which decide instead of them.
+double part_flops(const Network& network, std::int64_t length, bool full_mask, std::initializer_list<Part> parts);
+double router_flops(const Network& network, std::int64_t length);
+double predictor_flops(const Network& network, std::int64_t length);
+// That of the routed network over its dense twin's. Absent where the twin has none.
+std::optional<double> parts_ratio(const Network& routed, std::int64_t length, bool full_mask, std::initializer_list<Part> parts);
+// A network of this block alone.
+Network only_block(const Network& network, std::int64_t layer);
 
 // The dense network with every m-th block routed at this capacity.
 Network alternate(const Network& dense, std::int64_t every, const Fraction& capacity);
@@ -28,9 +40,10 @@ struct TokenShares {
 Rational block_flops(const Forms& forms, const BlockConfig& block, const TokenShares& shares);
 Rational full_block_flops(const Forms& forms, const BlockConfig& block);  // every token, the whole square
 
-// Share of the model's blocks that are routed (q); the mean over the routed blocks of their token share: declared (p of a decode step), and C/S as top-C takes them at
+// Share of the model's blocks that are routed (q), and of those that leave some token of this length out; the mean over the routed blocks of their token share: declared (p of a decode step), and C/S as top-C takes them at
 // this length (rho).
 Rational routed_share(const Network& routed);
+Rational skipping_share(const Network& routed, std::int64_t length);
 Rational mean_capacity(const Network& routed, std::int64_t length);
 Rational mean_slots(const Network& routed, std::int64_t length);
 // KV bytes saved against the dense twin, before page waste: sum over routed layers of 1 - rho, over all layers.

@@ -2,6 +2,7 @@
 
 #include "lib/error.hpp"
 #include "models/builder.hpp"
+#include "models/expert_loads.hpp"
 #include "models/pairs.hpp"
 
 namespace fathom {
@@ -99,11 +100,7 @@ Rational Forms::ffn(const BlockConfig& block) const {
   if (!block.mlp || !block.mlp->moe) return plain_ffn(block);
   const MoeConfig& e = *block.mlp->moe;
   Rational assignments = Rational(e.picks);  // declared: no-op choices are an expectation, reported beside
-  if (e.capacity) {  // declared slots: E round(cf T k / E) over T tokens
-    const std::int64_t tokens = static_cast<std::int64_t>(length.num());
-    const Fraction per_expert = make_fraction(e.capacity->num, e.capacity->den * e.experts);
-    assignments = Rational(e.experts) * per_expert.of(tokens * e.picks, e.capacity_rounding) / length;
-  }
+  if (e.capacity) assignments = Rational(e.experts) * expert_slots(e, static_cast<std::int64_t>(length.num())) / length;  // declared slots over T tokens
   const Rational per_width = Rational(block.mlp->gated ? 6 : 4) * width;
   return per_width * (assignments * e.width + Rational(e.shared) * e.shared_width);
 }

@@ -43,7 +43,7 @@ std::string one_kind(const Forms& forms);  // no latents, and all layers alike
 
 // ---- presets ----
 Rule rule_of(std::string_view name);
-Rule paper_rule(std::string_view name);    // full, palm, torchtitan, kaplan, chinchilla, chinchilla-a4, nanogpt, mod-a, mod-b, mod-c, 6nd
+Rule paper_rule(std::string_view name);    // full, palm, torchtitan, kaplan, chinchilla, chinchilla-a4, nanogpt, mod-a, mod-b, mod-c, 6nd, 8nd
 Rule trainer_rule(std::string_view name);  // maxtext, megatron, megatron-bridge, nemo, olmo-core, verl, gpt-neox, trl, levanter
 Rule tool_rule(std::string_view name);     // litgpt, vllm, llm-analysis, cookbook, fvcore
 

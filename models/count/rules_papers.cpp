@@ -110,7 +110,7 @@ Rule paper_rule(std::string_view name) {
   if (name == "mod-a") return {nullptr, mod_a};
   if (name == "mod-b") return {nullptr, mod_b};
   if (name == "mod-c") return {nullptr, mod_c};
-  if (name == "6nd") return {nullptr, six_nd};
+  if (name == "6nd" || name == "8nd") return {nullptr, six_nd};
   return {};
 }
 

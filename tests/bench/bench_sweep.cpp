@@ -1,6 +1,6 @@
 // Configurations per second of count-only sweeps on one thread, by what varies innermost, and resident memory as the number of rows grows.
 //
-//   bench_sweep [--rounds N] [--memory]
+//   bench_sweep [--rounds N] [--only TEXT] [--memory]
 //
 // Every sweep is that of `fathom sweep`: rows are evaluated, formatted as CSV and handed to a sink that drops them. A 24-layer model (dense-220m's shape), dense and with
 // every second block routed at 1/8; experts and windows: built-in models as they are. Rounds alternate over the sweeps; medians, minimum and maximum are printed. --memory runs 10^4, 10^6 and 10^7 rows of one
@@ -75,8 +75,10 @@ void memory() {
 
 int main(int count, char** words) {
   int rounds = 5;
+  std::string only;
   for (int i = 1; i < count; ++i) {
     if (std::string(words[i]) == "--memory") return memory(), 0;
+    if (std::string(words[i]) == "--only" && i + 1 < count) only = words[++i];
     if (std::string(words[i]) == "--rounds" && i + 1 < count) rounds = std::max(1, std::atoi(words[++i]));
   }
   std::vector<Sweep> sweeps;
@@ -131,6 +133,32 @@ int main(int count, char** words) {
     experts.model.models = {"mixtral-8x7b"};
     sweeps.push_back(experts);
   }
+  // One size or kind of the network after the other, and lengths of whatever routes them.
+  for (const char* phase : {"prefill", "train", "decode"}) {
+    const bool decode = std::string(phase) == "decode";
+    const auto sized = [&](const std::string& name, const char* model, bool routed, std::vector<std::string> set) {
+      Sweep s = sweep(fmt::format("{}, {}", name, phase), routed, {phase}, "2048", "1");
+      s.model.models = {model};
+      s.model.set = std::move(set);
+      sweeps.push_back(s);
+    };
+    for (const bool routed : {false, true}) {
+      const std::string kind = routed ? "MoD, " : "dense, ";
+      sized(kind + "windows", "dense-220m", routed, {"layers=24", "window=1:4096"});
+      sized(kind + "heads x widths", "dense-220m", routed, {"layers=24", "head_dim=64", "width=64:4096:64", "heads=1:64"});
+      sized(kind + "vocabularies x windows", "dense-220m", routed, {"layers=24", "vocab=1000:32000:1000", "window=16:2048:16"});
+    }
+    sized("MoE, experts", "mixtral-8x7b", false, {"layers=24", "experts=2:4097"});
+    sized("MoE, experts, routed", "mixtral-8x7b", true, {"layers=24", "experts=2:1025"});
+    sized("local and global windows, windows", "local-global", false, {"window=1:4096"});
+    for (const auto& [name, model] : {std::pair{"capacities by layer", "mod-schedule"}, std::pair{"early exit", "early-exit"}}) {
+      Sweep s = sweep(fmt::format("{}, {}: {}", name, phase, decode ? "contexts" : "lengths"), false, {phase}, "1:30000", "1");
+      s.model.models = {model};
+      s.model.set = {};
+      sweeps.push_back(s);
+    }
+  }
+  std::erase_if(sweeps, [&](const Sweep& s) { return s.name.find(only) == std::string::npos; });
   std::vector<std::vector<double>> rates(sweeps.size());
   std::vector<std::uint64_t> rows(sweeps.size());
   for (int round = 0; round < rounds; ++round)

@@ -41,6 +41,13 @@ for row in timed:
     assert abs(row["wall_s"] / (row["step_s"] * row["steps"]) - 1) < 1e-9
     # 3 x forward x 128 sequences at 50 TFLOP/s
     assert abs(row["step_s"] * 50e12 / (3 * 128 * row["forward_flops"]) - 1) < 1e-9
+# What nothing reads is named.
+unread = run("plan", "dense-60m", "--budget", "6e18", "--mfu", "0.5", "--devices", "2", "--predictor", "light")
+assert unread.returncode == 0
+for flag in ("--mfu", "--devices", "--predictor"):
+    assert f"{flag} changes nothing here" in unread.stderr, unread.stderr
+assert "changes nothing" not in run("plan", "dense-60m", "--budget", "6e18", "--peak", "100TFLOP/s", "--mfu", "0.5", "--devices", "2").stderr
+assert "changes nothing" not in run("plan", "dense-60m", "--budget", "6e18", "--on", "h200", "--predictor", "light").stderr
 for arguments, code in ((["mod-60m"], 3), (["--budget", "x"], 2), (["--budget", "-1"], 3), (["--law", "none"], 3), (["--mfu", "2", "--peak", "1TFLOP/s"], 3),
                         (["--params", "1T:2T"], 3), (["--convention", "palm"], 3)):
     done = run("plan", *arguments)

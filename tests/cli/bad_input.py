@@ -25,7 +25,7 @@ class BadInput(CliTest):
         ):
             self.quick(2, words, *arguments)
         for words, shape in (("below 1: 0", "0x4x4"), ("below 1: -1", "-1x2x3"), ("too large: 99999999999999999999", "99999999999999999999x2x3"), ("too large", "2147483649x1x1"),
-                             ("no whole number: 1e3", "1e3x2x3"), ("empty dimension", "2x3x"), ("takes 3 dimensions", "1x2"), ("neither", "ax2x3")):
+                             ("no whole number: 1e3", "1e3x2x3"), ("empty dimension", "2x3x"), ("takes 3 dimensions", "1x2"), ("no whole number: a", "ax2x3"), ("no whole number: 2k", "4x2kx3"), ("no whole number: a", "1xax3"), ("neither", "axbxc")):
             self.quick(3, words, "explain", "gemm", shape)
         self.quick(3, "no kernel computes in that type", "predict", "mod-tiny", "--dtype", "f64", "--on", "h200")
         self.quick(3, "[mode", "predict", "mod-tiny", "--on", self.write("machine.ini", "[model]\nx = 1\n"))

@@ -61,6 +61,13 @@ class CountedFlags(CliTest):
         self.refuses(3, "no experts", "count", "llama-3-8b", "--expert-skew", "1")
         self.refuses(3, "3 loads for 8 experts", "count", "mixtral-8x7b", "--expert-loads", "1,2,3")
         self.refuses(2, "exclude each other", "count", "mixtral-8x7b", "--expert-loads", "1,1,1,1,1,1,1,1", "--expert-skew", "1")
+        # 2048 tokens read all 8 experts however they are loaded, 4 do not; under a limit per expert loads say what is dropped.
+        capped = self.write("capped.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\n[moe]\nexperts = 8\npicks = 2\nexpert_width = 64\nexpert_capacity = 1\n")
+        for idle, arguments in ((True, ("mixtral-8x7b",)), (True, ("mixtral-8x7b", "--phase", "train")), (False, decode), (False, (capped,)), (True, ("mixtral-8x7b", "--seq", "64,2048"))):
+            for loads in (("--expert-skew", "1"), ("--expert-loads", "2,1,1,1,1,1,1,1")):
+                notes = str(self.json("count", *arguments, *loads, "-o", "json"))
+                self.assertEqual(f"{loads[0]} changes nothing in" in notes, idle, (arguments, loads))
+        self.assertNotIn("changes nothing", str(self.json("count", "mixtral-8x7b", "--expert-skew", "0", "-o", "json")))
         for wrong in ("nan", "inf", "-1", "17"):
             self.refuses(3, "expert_skew", "count", "mixtral-8x7b", f"--expert-skew={wrong}")
 
@@ -146,6 +153,55 @@ class CountedFlags(CliTest):
         for code, words, flags in ((2, "belong together", ("--step-time", "1s")), (2, "--devices", ("--devices", "2")), (3, "--step-time", ("--step-time", "1", "--peak", "1TFLOP/s")),
                                    (3, "--step-time", ("--step-time", "0s", "--peak", "1TFLOP/s")), (3, "--peak", ("--step-time", "1s", "--peak", "-1TFLOP/s")), (3, "--devices", ("--step-time", "1s", "--peak", "1TFLOP/s", "--devices", "0"))):
             self.refuses(code, words, "count", "gpt2-124m", *flags)
+
+    def test_utilisation_where_rows_are_random(self):
+        # Two layers of width 64 with 4 heads, 64 tokens. Per token and layer 32,768 in projections, 2 x 64 x (E + E0) in the router, 2 x 2 x 2 x 64 x 64 = 32,768 in the
+        # experts; 12,800 in the logits; core 2 x 4 x 64 x 2080 = 1,064,960; training 3x. Done again: all but the logits, and QK^T: 532,480.
+        base = "[network]\nwidth=64\nvocab=100\nlayers=2\nheads=4\nmlp=96\n"
+        experts = base + "[moe]\nexperts=4\npicks=2\nexpert_width=64\n"
+        core, qk, logits = 1064960, 532480, 12800 * 64
+        even = 2 * 64 * (32768 + 512 + 32768) + logits + core
+        skipped = 2 * 64 * (32768 + 768 + 16384) + logits + core  # six outputs, half of the choices no-ops
+        # Capacity factor 2: 64 slots in each of 4 experts, 128 of 256 empty; two matrices of 2 x 64 x 64 each, in every pass.
+        empty = 2 * 128 * 2 * 8192
+        rate = ("--phase", "train", "--seq", "64", "--step-time", "1s", "--peak", "1GFLOP/s")
+        for text, model, padded in ((experts, even, 0), (experts + "expert_capacity=2\n", even, empty), (experts + "noops=2\nnoop_share=1/2\n", skipped, 0)):
+            path = self.write("m.ini", text)
+            once, again = (self.totals(path, *rate, "--recompute", how) for how in ("none", "full"))
+            for totals, repeated in ((once, 0), (again, model - logits + padded)):
+                self.assertEqual(round(totals["mfu"] * 1e9, 3), 3 * model)
+                self.assertEqual(round(totals["hfu"] * 1e9, 3), 3 * (model + padded) + repeated + qk)
+        # Which tokens a router chose decides how many pairs a window shows: the same model FLOPs whatever is done again.
+        path = self.write("w.ini", base + "window=8\n[route]\nat=1\ncapacity=1/4\n")
+        once, again = (self.totals(path, *rate, "--recompute", how) for how in ("none", "full"))
+        self.assertAlmostEqual(once["mfu"] * 1e9, once["flops_expected"], places=3)
+        self.assertAlmostEqual(again["mfu"], once["mfu"], places=15)
+        self.assertAlmostEqual(again["hfu"] - once["hfu"], (again["flops_expected"] - once["flops_expected"]) / 1e9, places=15)
+
+    def test_model_flops_of_a_convention_are_without_recomputation(self):
+        # Per token of Llama 3 8B with the whole square 3 x 16,083,058,688; 6 N = 6 x 8,030,261,248; GPT-NeoX 3 x 14,746,648,576.
+        base = ("llama-3-8b", "--phase", "train", "--seq", "2048", "--dtype", "bf16", "--step-time", "1s", "--peak", "100TFLOP/s")
+        for name, per_token in (("full", 3 * 16083058688), ("6nd", 6 * 8030261248), ("8nd", 6 * 8030261248), ("gpt-neox", 3 * 14746648576)):
+            for again in ("none", "selective", "full"):
+                self.assertAlmostEqual(self.totals(*base, "--convention", name, "--recompute", again)["mfu"], per_token * 2048 / 1e14, places=12)
+        flops = {name: self.json("count", *base, "--convention", name, "-o", "json")["convention"] for name in ("6nd", "8nd")}
+        self.assertEqual(flops, {name: {"name": name, "flops": int(name[0]) * 8030261248 * 2048} for name in flops})
+
+    def test_expectations_of_a_generation(self):
+        # A prefill of 128 tokens and decode steps over 129 and 130 keys: every figure is the sum of the three. Mixtral's first reads all of its experts' weights, the steps
+        # those of two experts each.
+        base = ("--batch", "1")
+        for model, routing, known in (("mixtral-8x7b", (), {"bytes_read_expected": 291159068940}), ("mode-integrated", (), {"flops_expected": 723808256}),
+                                      ("mod-60m", ("--routing", "threshold"), {"bytes_read_expected": 587316870}), ("dense-60m", (), {})):
+            whole = self.totals(model, *base, "--phase", "generate", "--prompt", "128", "--tokens", "3")
+            parts = [self.totals(model, *base, *routing, "--phase", "prefill", "--seq", "128")]
+            parts += [self.totals(model, *base, "--phase", "decode", "--context", str(keys)) for keys in (129, 130)]
+            for figure in ("flops_matmul", "flops_expected", "bytes_read", "bytes_read_expected", "bytes_written", "elements_vector"):
+                self.assertEqual(figure in whole, figure in parts[1], (model, figure))
+                if figure in whole:
+                    self.assertLess(abs(whole[figure] - sum(part[figure] for part in parts)), 1e-12 * whole[figure] + 1e-9, (model, figure))
+            for figure, value in known.items():
+                self.assertEqual(round(whole[figure]), value, (model, figure))
 
     def test_impossible_records(self):
         self.run_fathom("count", "mod-tiny", "--phase", "train", "--save", "r.json")

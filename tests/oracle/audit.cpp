@@ -232,6 +232,39 @@ TEST_CASE("nothing in the audit is a constant: another model moves the numbers")
   CHECK_THROWS_AS(AuditSetting(builtin_network("dense-60m"), 1), Error);
 }
 
+TEST_CASE("the audit follows schedules, all-token keys, routed MLPs and MLP routers") {
+  const auto triangle = [](double c) { return c * (c + 1); };
+  const double whole = triangle(2048);
+  const auto of = [](const char* name, std::int64_t tokens = 2048) { return audit(AuditSetting(builtin_network(name), tokens)); };
+  // Capacities - 3/4 1/2 1/4 1/4 1/2 3/4 -: (2 + 2 (9/16 + 1/4 + 1/16)) / 8 of the square; 1536, 1024 and 512 slots.
+  const auto schedule = of("mod-schedule");
+  CHECK(figure(schedule, 2, 1) == Approx(.46875).margin(1e-12));
+  CHECK(figure(schedule, 2, 2) == Approx((2 + 2 * (triangle(1536) + triangle(1024) + triangle(512)) / whole) / 8).margin(1e-12));
+  CHECK(figure(schedule, 1, 0) == Approx(triangle(1536) / whole).margin(1e-12));
+  CHECK(figure(schedule, 1, 1) == Approx(triangle(1024) / whole).margin(1e-12));
+  CHECK(figure(schedule, 1, 2) == Approx(triangle(512) / whole).margin(1e-12));
+  CHECK(figure(schedule, 4, 0) == Approx((.75 + .5 + .75) / 3).margin(1e-12));
+  // Five passes with 2048, 2048, 1365, 682 and 2048 tokens; the second leaves none out.
+  const auto recursion = of("mod-recursion");
+  CHECK(figure(recursion, 2, 1) == Approx((3 * 2048. * 2048 + 1365. * 1365 + 682. * 682) / (5 * 2048. * 2048)).margin(1e-12));
+  CHECK(figure(recursion, 2, 2) == Approx((3 + (triangle(1365) + triangle(682)) / whole) / 5).margin(1e-12));
+  CHECK(figure(recursion, 29, 1) == Approx(.4));
+  // Attention of every token; MLPs, two thirds of a block's products (1,048,576 of 1,572,864 FLOP per token), at a half in every second block.
+  const auto mlp_only = of("mod-mlp-only");
+  CHECK(figure(mlp_only, 2, 0) == Approx(1 - .25 * 2 / 3).margin(1e-12));
+  CHECK(figure(mlp_only, 2, 1) == Approx(1));
+  CHECK(figure(mlp_only, 2, 2) == Approx(1));
+  // 6 of 12 queries in every block, keys of all: half of the square, and half of the triangle whichever six they are on average.
+  const auto demo = of("demo-8x12", 12);
+  CHECK(figure(demo, 1, 0) == Approx(.5));
+  CHECK(demo[0].verdict == AuditVerdict::kConditional);
+  CHECK(figure(demo, 2, 1) == Approx(.5));
+  CHECK(figure(demo, 2, 2) == Approx(.5));
+  CHECK(figure(of("mod-adapter"), 15, 0) == 2 * (256 * 32 + 32));
+  CHECK(figure(of("mod-tiny", 128), 15, 0) == 2 * 64);
+  CHECK(figure(of("mod-tiny", 128), 15, 1) == 2 * (64 * 32 + 32));
+}
+
 TEST_CASE("an audit of too few tokens is refused with the least number") {
   const auto least = [](const Network& network, std::int64_t length) -> std::string {
     try {

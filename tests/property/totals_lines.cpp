@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <random>
 
@@ -9,6 +10,7 @@
 #include "models/builder.hpp"
 #include "models/overrides.hpp"
 #include "models/registry.hpp"
+#include "models/totals_breaks.hpp"
 #include "models/totals_kinds.hpp"
 #include "models/totals_length.hpp"
 #include "models/totals_line.hpp"
@@ -44,43 +46,61 @@ void same(const ListTotals& a, const ListTotals& b, bool expectations) {
 }  // namespace
 
 TEST_CASE("networks along one size are those that counting gives", "[totals_lines]") {
+  // Of every size a network has; 12 steps of the first three, 40 of those that windows, chunks, rows and roundings break.
+  struct Key {
+    const char* name;
+    std::int64_t from, step, steps;
+  };
   int followed = 0, random = 0;
+  std::map<std::string, int> by_key;
   std::uint64_t id = 0;
   NetworkLine line;
-  for (std::uint64_t seed = 0; seed < seeds(200); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     const Network base = random_network(seed);
+    const auto stride = static_cast<std::int64_t>(1 + seed % 7);
+    const Key keys[] = {{"width", base.width, 24, 12},      {"mlp", 16, stride, 12},          {"vocab", 16, stride, 12},           {"window", 1, 1 + stride / 4, 40}, {"chunk", 1, 1 + stride / 4, 40},
+                        {"heads", 12, 12, 12},              {"kv_heads", 1, 1, 12},           {"head_dim", 2, 2, 12},              {"experts", 3, 1, 40},             {"picks", 1, 1, 12},
+                        {"expert_width", 1, stride, 12},    {"shared_experts", 0, 1, 12},     {"shared_width", 1, stride, 12},     {"noops", 0, 1, 12},               {"expert_capacity", 1, 1, 12},
+                        {"kv_rank", 1, stride, 12},         {"q_rank", 0, stride, 12},        {"nope_dim", 1, stride, 12},         {"v_dim", 1, stride, 12},          {"router_hidden", 1, stride, 12},
+                        {"predictor", 1, stride, 12},       {"adapter", 0, stride, 12},       {"rank", 1, 1, 12},                  {"max_length", 40, stride, 12},    {"rope_dim", 0, 2, 12},
+                        {"mtp", 0, 1, 12}};
     for (const Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
-      const Scenario scenario = random_scenario(seed, phase);
+      Scenario scenario = random_scenario(seed, phase);
+      if (seed % 3 == 1) scenario.length += 17, scenario.context += 17;
       const bool expectations = seed % 2 == 0;
-      for (const char* key : {"width", "mlp", "vocab"}) {
+      for (const Key& key : keys) {
         ++id;
-        const std::int64_t from = std::string(key) == "width" ? base.width : 16, step = std::string(key) == "width" ? 24 : static_cast<std::int64_t>(1 + seed % 7);
-        for (std::int64_t at = 0; at < 12; ++at) {
-          const std::optional<Network> network = varied(base, key, from + at * step);
+        for (std::int64_t at = 0; at < key.steps; ++at) {
+          const std::optional<Network> network = varied(base, key.name, key.from + at * key.step);
           if (!network) continue;
           std::optional<ListTotals> counted;
           std::vector<BlockExpectation> blocks;
           try {
-            blocks.clear();
             counted = expectations ? count_totals(*network, scenario, blocks) : count_totals(*network, scenario);
           } catch (const Error& error) {
             REQUIRE(error.kind() == ErrorKind::kInput);
             continue;
           }
-          CAPTURE(seed, phase_name(phase), key, at, expectations);
-          if (const ListTotals* known = line.totals(id, at, scenario, expectations)) {
+          CAPTURE(seed, phase_name(phase), key.name, at, expectations);
+          if (const ListTotals* known = line.totals(id, at, *network, scenario, expectations)) {
             same(*known, *counted, expectations);
+            CHECK(known->affine_in_batch == counted->affine_in_batch);
             ++followed;
+            ++by_key[key.name];
             random += expectations && !counted->affine_in_batch;
           } else {
-            line.counted(id, at, scenario, expectations, *counted, blocks);
+            line.counted(*counted, blocks);
           }
         }
       }
     }
   }
-  CHECK(followed > static_cast<int>(seeds(1500)));
-  CHECK(random > static_cast<int>(seeds(100)));
+  CHECK(followed > static_cast<int>(seeds(10'000)));
+  CHECK(random > static_cast<int>(seeds(2000)));
+  for (const char* key : {"width", "mlp", "vocab", "window", "chunk", "heads", "head_dim", "experts", "expert_width", "shared_experts", "kv_rank", "q_rank", "nope_dim", "v_dim", "router_hidden", "predictor", "adapter", "rank"}) {
+    CAPTURE(key);
+    CHECK(by_key[key] > static_cast<int>(seeds(40)));
+  }
 }
 
 TEST_CASE("a line that bends is counted to its end", "[totals_lines]") {
@@ -92,18 +112,50 @@ TEST_CASE("a line that bends is counted to its end", "[totals_lines]") {
   for (std::int64_t at = 0; at < 30; ++at) {
     const std::optional<Network> network = varied(base, "layers", 3 + at);
     REQUIRE(network);
-    CHECK(line.totals(1, at, s, false) == nullptr);
-    line.counted(1, at, s, false, count_totals(*network, s), {});
+    CHECK(line.totals(1, at, *network, s, false) == nullptr);
+    line.counted(count_totals(*network, s, false), {});
   }
   // Another line, another step, another scenario: nothing is carried over.
-  for (std::int64_t at = 0; at < 5; ++at) line.counted(2, at, s, false, count_totals(*varied(base, "vocab", 100 + at), s), {});
-  CHECK(line.totals(2, 5, s, false) != nullptr);
-  CHECK(line.totals(3, 5, s, false) == nullptr);
-  CHECK(line.totals(2, 5, s, true) == nullptr);
+  const auto known = [&](std::uint64_t id, std::int64_t at, const Scenario& scenario, bool expectations) {
+    const std::optional<Network> network = varied(base, "vocab", 100 + at);
+    REQUIRE(network);
+    NetworkLine copy = line;
+    const ListTotals* totals = copy.totals(id, at, *network, scenario, expectations);
+    if (totals) same(*totals, count_totals(*network, scenario, expectations), expectations);
+    return totals != nullptr;
+  };
+  for (std::int64_t at = 0; at < 5; ++at) {
+    CHECK(line.totals(2, at, *varied(base, "vocab", 100 + at), s, false) == nullptr);
+    line.counted(count_totals(*varied(base, "vocab", 100 + at), s), {});
+  }
+  CHECK(known(2, 5, s, false));
+  CHECK(known(2, 900, s, false));
+  CHECK(!known(3, 5, s, false));
+  CHECK(!known(2, 5, s, true));
   Scenario other = s;
   ++other.length;
-  CHECK(line.totals(2, 5, other, false) == nullptr);
-  same(*line.totals(2, 900, s, false), count_totals(*varied(base, "vocab", 1000), s), false);
+  CHECK(!known(2, 5, other, false));
+}
+
+TEST_CASE("a window is followed from one end of what it sees to the next", "[totals_lines]") {
+  // Prefill of 24 tokens behind 10: sides change where the window reaches the past, the new tokens, and both.
+  Network base = builtin_network("dense-60m");
+  Scenario s;
+  s.length = 24;
+  s.past = 10;
+  NetworkLine line;
+  int counted = 0;
+  for (std::int64_t at = 0; at < 60; ++at) {
+    const Network network = *varied(base, "window", 1 + at);
+    const ListTotals totals = count_totals(network, s);
+    const ListTotals* known = line.totals(1, at, network, s, false);
+    CAPTURE(at);
+    if (known) same(*known, totals, false);
+    else ++counted, line.counted(totals, {});
+  }
+  // Ends at 10 (twice), 24 and 34: five counted in each of the five stretches, but the one-window stretch between the first two.
+  CHECK(counted <= 5 * 4 + 1);
+  CHECK(counted >= 15);
 }
 
 TEST_CASE("decode steps along contexts, through windows and chunks", "[totals_lines]") {
@@ -268,7 +320,10 @@ TEST_CASE("prefills by threshold along lengths", "[totals_lines]") {
         same(memo.totals(network, 1, s, expectations), counted, expectations);
         ++steps;
         random += expectations && !counted.affine_in_batch;
-        if (batch == 2) followed += line.at(network, s, expectations) != nullptr;
+        if (batch != 2 || !random_along_lengths(network, s, expectations)) continue;
+        std::vector<std::int64_t> breaks;
+        length_breaks(network, s, breaks);
+        followed += line.at(network, s, expectations, length_period(network, s, 64), breaks) != nullptr;
       }
     }
   }
@@ -302,4 +357,67 @@ TEST_CASE("a bypass adapter that no row is left for reads no weights, along leng
     }
   }
   CHECK(whole > 200);
+}
+
+TEST_CASE("prefills and training of random networks along lengths, whatever routes them", "[totals_lines]") {
+  // Capacities with and without least slots, absolute slots, keys of all tokens, windows over selected rows, caches: every length is what counting gives.
+  int steps = 0, random = 0;
+  for (std::uint64_t seed = 0; seed < seeds(400); ++seed) {
+    Network network = random_network(seed);
+    if (seed % 4 == 3)
+      for (BlockConfig& kind : network.kinds)  // no experts: these are counted
+        if (kind.mlp && kind.mlp->moe) kind.mlp->moe.reset(), kind.mlp->width = 7;
+    for (const Phase phase : {Phase::kTrain, Phase::kPrefill}) {
+      Scenario s = random_scenario(seed, phase);
+      const bool expectations = seed % 3 != 0;
+      TotalsMemo memo;
+      for (std::int64_t k = 1; k < 70; ++k) {
+        s.length = k % 23 == 22 ? 2 : k < 60 ? k : k * k;
+        for (const std::int64_t batch : {1, 3}) {
+          if (batch > 1 && k % 4 != 0) continue;
+          s.batch = batch;
+          std::optional<ListTotals> counted;
+          try {
+            counted = count_totals(network, s, expectations);
+          } catch (const Error& error) {
+            REQUIRE(error.kind() == ErrorKind::kInput);
+            continue;
+          }
+          CAPTURE(seed, phase_name(phase), expectations, s.length, batch);
+          same(memo.totals(network, 1, s, expectations), *counted, expectations);
+          ++steps;
+          random += expectations && !counted->affine_in_batch;
+        }
+      }
+    }
+  }
+  CHECK(steps > static_cast<int>(seeds(40'000)));
+  CHECK(random > static_cast<int>(seeds(8000)));
+}
+
+TEST_CASE("schedules of capacities and early exits along lengths", "[totals_lines]") {
+  for (const char* name : {"mod-schedule", "early-exit", "local-global", "mod-adapter", "mode-staged"}) {
+    Network network = builtin_network(name);
+    for (const bool fine : {false, true}) {
+      // Shares whose common denominator is far above any period: 0.131, 0.262 ...
+      int n = 0;
+      for (BlockConfig& kind : network.kinds)
+        if (fine && kind.route && kind.route->capacity) kind.route->capacity = make_fraction(131 * ++n, 1000);
+      for (const Phase phase : {Phase::kTrain, Phase::kPrefill})
+        for (const std::int64_t past : {0, 11}) {
+          if (past > 0 && phase == Phase::kTrain) continue;
+          TotalsMemo memo;
+          Scenario s;
+          s.phase = phase;
+          s.past = past;
+          s.logits = phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
+          for (std::int64_t k = 1; k < 400; ++k) {
+            s.length = k < 300 ? k : k * (k - 290);
+            s.batch = 1 + k % 3;
+            CAPTURE(name, fine, phase_name(phase), past, s.length);
+            same(memo.totals(network, 1, s, true), count_totals(network, s, true), true);
+          }
+        }
+    }
+  }
 }

@@ -3,6 +3,7 @@
 
 #include "lib/error.hpp"
 #include "models/builder.hpp"
+#include "models/count/ledger.hpp"
 #include "models/expert_loads.hpp"
 #include "models/network_ini.hpp"
 #include "models/registry.hpp"
@@ -145,6 +146,44 @@ TEST_CASE("capacity drops more rows under skew", "[experts]") {
   const Gemm even = gate(build(mixtral({}, 0, Fraction{1, 1}), step(Phase::kPrefill, 2048, 1)));
   CHECK(expected_cost(even).rows > 4000);
   CHECK(expected_cost(even).rows < 4096);
+}
+
+TEST_CASE("declared expert slots are E round(cf T k / E)", "[experts]") {
+  const std::string base = "[network]\nwidth = 8\nvocab = 9\nlayers = 1\nheads = 2\n[moe]\nexpert_width = 8\n";
+  const auto rows = [&](const std::string& more, std::int64_t tokens) {
+    const Workload w = build(parse_network_ini(base + more, "t.ini"), step(Phase::kPrefill, tokens, 1));
+    for (const Op& op : w.ops())
+      if (const auto* gemm = std::get_if<Gemm>(&op.spec); gemm && gemm->experts > 1) return std::pair(gemm->rows.count, expected_cost(op).rows);
+    return std::pair(std::int64_t{-1}, 0.0);
+  };
+  // ceil(1.25 x 12 x 4 / 4) = 15 slots for 12 tokens: three of every expert stay empty.
+  CHECK(rows("experts = 4\npicks = 4\nexpert_capacity = 1.25\nexpert_rounding = ceil\n", 12) == std::pair(std::int64_t{60}, 48.0));
+  // floor(8 x 2 / (16 x 4)) = 0: an expert has one slot all the same. Of 8 tokens, 1 - 2^-8 find it empty.
+  const auto one = rows("experts = 4\npicks = 2\nexpert_capacity = 1/16\n", 8);
+  CHECK(one.first == 4);
+  CHECK(one.second == Approx(4 * (1 - 1. / 256)).margin(1e-14));
+  // Two experts of three slots, four tokens of one pick: E[min(n, 3)] = 2 - 1/16 each, in full precision.
+  const auto three = rows("experts = 2\npicks = 1\nexpert_capacity = 3/2\n", 4);
+  CHECK(three.first == 6);
+  CHECK(three.second == Approx(3.875).margin(1e-14));
+  CHECK_THROWS_AS(rows("experts = 4\npicks = 2\nexpert_capacity = 0\n", 8), Error);
+  // The closed form of the conventions counts the same slots.
+  const Network network = parse_network_ini(base + "experts = 4\npicks = 2\nexpert_capacity = 1/16\n", "t.ini");
+  CHECK(exact_terms(network, 8) == list_terms(network, 8, false));
+}
+
+TEST_CASE("a routed block without a row has no expert slots", "[experts]") {
+  // 8 tokens of width 64: the depth router 2 x 8 x 64 and the last position's logits 2 x 64 x 100.
+  for (const char* route : {"slots = 0\n", "capacity = 1/10\n"}) {
+    const Network network = parse_network_ini(std::string("[network]\nwidth = 64\nvocab = 100\nlayers = 1\nheads = 4\n[moe]\nexperts = 4\npicks = 2\nexpert_width = 32\nexpert_capacity = 1/2\n") +
+                                                  "[route]\nevery = 1\n" + route, "t.ini");
+    const Workload w = build(network, step(Phase::kPrefill, 8, 1));
+    CHECK(w.total().flops.str() == "13824");
+    CHECK(w.expected_total().flops == 13824);
+    const ListTotals totals = count_totals(network, step(Phase::kPrefill, 8, 1), true);
+    CHECK(totals.total == w.total());
+    CHECK(totals.expected.read == w.expected_total().read);
+  }
 }
 
 TEST_CASE("expert loads in files and their errors", "[experts]") {
