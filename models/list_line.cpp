@@ -88,12 +88,9 @@ ListLine::Class* ListLine::class_of(const Scenario& scenario) {
 bool ListLine::count(Class& c, const Network& network, const Scenario& scenario) const {
   c.first = scenario.length;
   Scenario at = scenario;
-  std::vector<std::int64_t> breaks;
   const auto reaches = [&](std::int64_t steps) {
     at.length = c.first + steps * period_;
-    if (!moderate(at)) return false;
-    length_breaks(network, at, breaks);
-    return breaks == c.breaks;
+    return before_break(network, at, c.breaks);
   };
   WorkloadBuilder memory;
   Content samples[2][3];
