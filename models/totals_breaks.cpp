@@ -6,6 +6,7 @@
 
 #include "models/expert_loads.hpp"
 #include "models/pairs.hpp"
+#include "models/totals_sums.hpp"
 
 namespace fathom {
 namespace {
@@ -121,6 +122,13 @@ void length_breaks(const Network& network, const Scenario& s, std::vector<std::i
     if (masked(kind, s)) breaks.mask(*kind.attention, reach);
     if (kind.mlp && kind.mlp->moe) breaks.experts(*kind.mlp->moe, reach);
   }
+}
+
+bool before_break(const Network& network, const Scenario& scenario, const std::vector<std::int64_t>& breaks) {
+  if (!moderate(scenario)) return false;
+  std::vector<std::int64_t> here;
+  length_breaks(network, scenario, here);
+  return here == breaks;
 }
 
 }  // namespace fathom

@@ -20,6 +20,8 @@ void breaks_of(const Network& network, const Scenario& scenario, std::vector<std
 // polynomials in the lengths of one residue class of this period, from one break to the next. 0: there is no such period, or one above `longest`.
 std::int64_t length_period(const Network& network, const Scenario& scenario, std::int64_t longest);
 void length_breaks(const Network& network, const Scenario& scenario, std::vector<std::int64_t>& into);
+// Whether this length, which may be far from those met, lies before the next break: its breaks are `breaks`.
+bool before_break(const Network& network, const Scenario& scenario, const std::vector<std::int64_t>& breaks);
 
 // Whether rows are chosen by rank: as many as there are slots.
 bool ranked(const Scenario& scenario);

@@ -25,10 +25,6 @@ bool whole(const std::array<double, N>& values, std::array<u128, N>& row) {
   return true;
 }
 
-bool same(const ListTotals& a, const ListTotals& b, bool expectations) {
-  return a.total == b.total && a.flops_by_part == b.flops_by_part && a.flops_by_pass == b.flops_by_pass && (!expectations || a.expected == b.expected);
-}
-
 }  // namespace
 
 bool random_along_lengths(const Network& network, const Scenario& s, bool expectations) {
@@ -75,12 +71,9 @@ const ListTotals* LengthLine::at(const Network& network, const Scenario& scenari
 bool LengthLine::count(Class& c, const Network& network, const Scenario& scenario, bool expectations) const {
   c.first = scenario.length;
   Scenario at = scenario;
-  std::vector<std::int64_t> breaks;
   const auto reaches = [&](std::int64_t steps) {
     at.length = c.first + steps * period_;
-    if (!moderate(at)) return false;
-    length_breaks(network, at, breaks);
-    return breaks == c.breaks;
+    return before_break(network, at, c.breaks);
   };
   std::vector<BlockExpectation> blocks[3];
   Sums sums[3];
@@ -102,7 +95,7 @@ bool LengthLine::count(Class& c, const Network& network, const Scenario& scenari
     if (agreed == 2) break;
     if (!reaches(steps)) continue;
     ListTotals there;
-    if (!move_to(c, at.length, expectations, there) || !same(there, count_totals(network, at, expectations), expectations)) return false;
+    if (!move_to(c, at.length, expectations, there) || !same_totals(there, count_totals(network, at, expectations), expectations)) return false;
     ++agreed;
   }
   return agreed == 2;

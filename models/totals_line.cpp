@@ -13,12 +13,8 @@ constexpr int kBelieved = 5;  // three points and two that agree
 constexpr double kExactCoefficient = 9007199254740992.0;  // 2^53
 constexpr double kLargestSum = 1e38;                      // below 2^127: a sum modulo 2^128 is the sum
 
-bool equal(const ListTotals& a, const ListTotals& b, bool expectations) {
-  return a.total == b.total && a.flops_by_part == b.flops_by_part && a.flops_by_pass == b.flops_by_pass && (!expectations || a.expected == b.expected);
-}
-
-constexpr ExpectedCost ExpectedUnits::*kParts[] = {&ExpectedUnits::none, &ExpectedUnits::slope, &ExpectedUnits::fixed, &ExpectedUnits::pair, &ExpectedUnits::key};
-constexpr double ExpectedCost::*kFigures[] = {&ExpectedCost::rows, &ExpectedCost::flops, &ExpectedCost::flops_recompute, &ExpectedCost::elements, &ExpectedCost::read, &ExpectedCost::written};
+constexpr ExpectedCost ExpectedUnits::*kUnitParts[] = {&ExpectedUnits::none, &ExpectedUnits::slope, &ExpectedUnits::fixed, &ExpectedUnits::pair, &ExpectedUnits::key};
+constexpr double ExpectedCost::*kCostFigures[] = {&ExpectedCost::rows, &ExpectedCost::flops, &ExpectedCost::flops_recompute, &ExpectedCost::elements, &ExpectedCost::read, &ExpectedCost::written};
 
 bool moves(const Mask& step) { return step.window != 0 || step.chunk != 0; }
 
@@ -59,8 +55,8 @@ bool NetworkLine::take_blocks(const std::vector<BlockExpectation>& blocks) {
   for (std::size_t i = 0; i < first.size(); ++i) {
     fixed_.push_back(Parabolas<5>::through(blocks_[0][i].fixed, blocks_[1][i].fixed, blocks_[2][i].fixed));
     for (std::size_t n = 0; n < first[i].random.size(); ++n)
-      for (const auto part : kParts)
-        for (const auto figure : kFigures) {
+      for (const auto part : kUnitParts)
+        for (const auto figure : kCostFigures) {
           const double zero = blocks_[0][i].random[n].units.*part.*figure, one = blocks_[1][i].random[n].units.*part.*figure, two = blocks_[2][i].random[n].units.*part.*figure;
           const double rise = one - zero, bend = (two - one) - rise;
           largest_coefficient_[0] = std::max(largest_coefficient_[0], std::abs(zero));
@@ -156,7 +152,7 @@ void NetworkLine::counted(const ListTotals& totals, const std::vector<BlockExpec
   }
   if (!bent_ && known_ > 2 && known_ < kBelieved) {
     const ListTotals* follows = value(asked_);
-    bent_ = !follows || !equal(*follows, totals, expectations_);
+    bent_ = !follows || !same_totals(*follows, totals, expectations_);
   }
   ++known_;
 }

@@ -204,12 +204,10 @@ void TotalsMemo::follow(const Network& network, const Scenario& scenario) {
     ListTotals one[3], two[3];
     bool same = true;
     Scenario at = scenario;
-    std::vector<std::int64_t> breaks;
     for (int k = 0; k < 3 && same; ++k) {
       at.length = scenario.length + k * period_;
       at.batch = 1;
-      length_breaks(network, at, breaks);
-      same = breaks == lengths->breaks;
+      same = before_break(network, at, lengths->breaks);
       if (!same) break;
       one[k] = count_totals(network, at, expectations_);  // which are affine too, or else no class is made
       at.batch = 2;

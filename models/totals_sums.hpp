@@ -33,6 +33,10 @@ inline ListTotals minus(const ListTotals& a, const ListTotals& b) {
   return combine(a, b, [](u128 x, u128 y) { return checked_sub(x, y); });
 }
 
+inline bool same_totals(const ListTotals& a, const ListTotals& b, bool expectations) {
+  return a.total == b.total && a.flops_by_part == b.flops_by_part && a.flops_by_pass == b.flops_by_pass && (!expectations || a.expected == b.expected);
+}
+
 // Every exact sum of a list in one row. Differences of them may be negative: they are taken modulo 2^128, where sums of whole polynomials come out right.
 inline constexpr std::size_t kSums = 4 + kElementKinds + kPartCount + 4;
 using Sums = std::array<u128, kSums>;

@@ -29,6 +29,7 @@ std::string summary(const AuditClaim& claim) {
 // Counts are whole numbers, and stay exact.
 Cell exact(const AuditFigure& figure) {
   constexpr double kExactDouble = 9007199254740992.0;  // 2^53
+  if (!std::isfinite(figure.value)) return Cell::status(figure_text(figure));
   const bool whole = figure.unit == FigureUnit::kCount && figure.value >= 0 && figure.value < kExactDouble && figure.value == std::floor(figure.value);
   return whole ? Cell::count(static_cast<u128>(figure.value)) : Cell::number(figure.value);
 }

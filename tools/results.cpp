@@ -10,6 +10,7 @@
 #include "lib/plan_limit.hpp"
 #include "models/builder.hpp"
 #include "models/params.hpp"
+#include "reports/format.hpp"
 
 namespace fathom {
 namespace {
@@ -218,6 +219,13 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   totals.set("kv_bytes_per_token", Cell::count(kv_bytes_per_token(network, s.kv_dtype)));
   const MemoryParts memory = memory_parts(workload);
   totals.set("weight_bytes", Cell::count(memory.weights));
+  const bool leaves = caches && std::any_of(network.kinds.begin(), network.kinds.end(), [&](const BlockConfig& kind) {
+                        return kind.attention && ((kind.attention->window > 0 && kind.attention->window < length) || (kind.attention->chunk > 0 && kind.attention->chunk < length));
+                      });
+  if (const Cell& reach = *totals.find("kv_bytes"); leaves && memory.kv_cache.to_double() > 1.01 * reach.value())  // its lengths apart
+    result.notes.push_back({Note::Severity::kNote, fmt::format("kv_bytes counts the keys and values in reach of windows and chunks ({} bytes); peak_bytes is what a run allocates, with {} bytes of cache: kernels keep what a "
+                                                               "window or chunk has left behind",
+                                                               grouped(*reach.exact()), grouped(memory.kv_cache.value()))});
   if (s.phase == Phase::kTrain) {
     totals.set("gradient_bytes", Cell::count(memory.gradients));
     totals.set("optimizer_bytes", Cell::count(memory.optimizer));

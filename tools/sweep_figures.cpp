@@ -161,14 +161,14 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   const Workload* list = nullptr;
   static const StepPrediction kNoPrediction;
   const StepPrediction* predicted = &kNoPrediction;
-  if (need_list_) list = &build_in_place(network, s, list_memory_);
+  if (need_list_) list = &lists_.at(network, point.network_index, s);
   if (need_prediction_) {
     check_dtype(*machine_, s);
     if (!predictor_) {
       const bool quantiles = std::any_of(figures_.begin(), figures_.end(), [](Figure f) { return f == Figure::kP50 || f == Figure::kP95 || f == Figure::kP99; });
       predictor_ = std::make_unique<StepPredictor>(*machine_, options_, quantiles);
     }
-    if (need_twin_) twin_seconds = predictor_->predict(build_in_place(twin_, for_dense_twin(twin_, s), twin_memory_)).seconds;
+    if (need_twin_) twin_seconds = predictor_->predict(twin_lists_.at(twin_, point.network_index, for_dense_twin(twin_, s))).seconds;
     predicted = &predictor_->predict(*list);
   }
   const StepPrediction& prediction = *predicted;

@@ -10,6 +10,7 @@
 #include "lib/machine.hpp"
 #include "lib/predict/predictor.hpp"
 #include "lib/units.hpp"
+#include "models/list_line.hpp"
 #include "models/totals_kinds.hpp"
 #include "models/totals_line.hpp"
 #include "models/totals_memo.hpp"
@@ -66,7 +67,7 @@ class RowEvaluator {
   std::uint64_t network_ = ~std::uint64_t{0};
   u128 params_ = 0, active_ = 0;
   Network twin_;
-  WorkloadBuilder list_memory_, twin_memory_;
+  ListLine lists_, twin_lists_;
   std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
   TotalsMemo memo_, twin_memo_;
   std::vector<NetworkLine> lines_;  // by variant of a line

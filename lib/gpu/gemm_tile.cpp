@@ -197,9 +197,15 @@ std::array<double, kTileCount> tile_compute_times(const GemmShape& s, const GpuD
   return times;
 }
 
-// The candidates of reference_gemm() by its very expressions, so that the times are the same to the last bit. Loops run over the tiles
-// without branches, so that compilers turn them into vector code.
-GemmCandidates gemm_candidates(const GemmShape& s, const GpuDevice& d, const GemmParams& p) {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define FATHOM_TILES __attribute__((target_clones("avx512f", "avx2", "default")))  // whichever the machine has
+#else
+#define FATHOM_TILES
+#endif
+
+// The candidates of reference_gemm() by its very expressions, so that the times are the same to the last bit (this file is compiled without fused multiply-adds). Loops run
+// over the tiles without branches, so that compilers turn them into vector code.
+FATHOM_TILES GemmCandidates gemm_candidates(const GemmShape& s, const GpuDevice& d, const GemmParams& p) {
   check(s);
   constexpr double kWhole = 4503599627370496.0;  // 2^52: from here on every number is whole
   // ceil(x) of x >= 0: adding 2^52 rounds to a whole number, less than one away.

@@ -10,13 +10,52 @@ namespace {
 
 constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
 
-using Pair = double __attribute__((vector_size(16)));  // two distances at a time, in the registers that every x86-64 and Arm has
+using Lanes = double __attribute__((vector_size(64)));  // eight distances at a time
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define FATHOM_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))  // whichever the machine has
+#else
+#define FATHOM_WIDE
+#endif
+
+// Shares of `uses` accesses at distances first, first + step, first + 2 step ... that caches of capacity 1 / inverse[c] serve one behind the other, and that reach memory (the last).
+FATHOM_WIDE void serve(double first, double step, std::int32_t uses, const double* inverse, size_t caches, double* served) {
+  Lanes sums[kMaxLevels] = {}, left = {};
+  const Lanes ramp = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (std::int32_t k = 0; k < uses; k += 8) {
+    const Lanes at = ramp * step + (first + static_cast<double>(k) * step);
+    Lanes rest = ramp < static_cast<double>(uses - k) ? ramp * 0.0 + 1.0 : ramp * 0.0;
+    for (size_t c = 0; c < caches; ++c) {
+      const Lanes ratio = at * inverse[c], square = ratio * ratio, hit = 1.0 / (1.0 + square * square);
+      sums[c] += rest * hit;
+      rest *= 1.0 - hit;
+    }
+    left += rest;
+  }
+  const auto total = [](const Lanes& v) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); };
+  for (size_t c = 0; c < caches; ++c) served[c] = total(sums[c]);
+  served[caches] = total(left);
+}
 
 double touched_bytes(const Tensor& tensor, double limit) {
   constexpr std::int64_t kSmall = std::int64_t{1} << 30;  // whose product with the size of an element fits 64 bits
   const double bytes = tensor.rows < kSmall && tensor.cols < kSmall ? static_cast<double>(tensor.rows * tensor.cols * static_cast<std::int64_t>(dtype_bytes(tensor.dtype)))
                                                                     : tensor.bytes().to_double();
   return std::min(limit, bytes);
+}
+
+// The same of `count` accesses, each at a distance of its own: served[c * count + i], memory (the last) where `rest` is.
+FATHOM_WIDE void serve_each(const double* __restrict distance, const double* inverse, size_t caches, size_t count, double* __restrict served, double* __restrict rest) {
+  for (size_t i = 0; i < count; ++i) rest[i] = 1;
+  for (size_t c = 0; c < caches; ++c) {
+    double* __restrict here = served + c * count;
+    const double by = inverse[c];
+    for (size_t i = 0; i < count; ++i) {
+      const double ratio = distance[i] * by, square = ratio * ratio, hit = 1 / (1 + square * square);
+      here[i] = rest[i] * hit;
+      rest[i] *= 1 - hit;
+    }
+  }
 }
 
 }  // namespace
@@ -162,7 +201,7 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
     }
     const Vector rest = best.from < 0 ? sum : difference(sum, *stored[static_cast<size_t>(best.from)]);
     best.first = static_cast<std::int32_t>(terms_.size());
-    for (const auto& [m, by] : rest) terms_.push_back({m, by});
+    for (const auto& [m, by] : rest) terms_.push_back({static_cast<double>(by), m});
     best.last = static_cast<std::int32_t>(terms_.size());
     sums_.push_back(best);
     stored.push_back(&found->first);
@@ -170,6 +209,8 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
   };
   for (size_t s = 0; s < sites_.size(); ++s) {
     sites_[s].first_run = static_cast<std::int32_t>(runs_.size());
+    sites_[s].first_level = static_cast<std::int32_t>(levels_.size());
+    sites_[s].uses = static_cast<double>(distances[s].size());
     const std::vector<Vector>& all = distances[s];
     for (size_t from = 0; from < all.size();) {
       size_t to = from + 1;
@@ -181,10 +222,14 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
       }
       // Two uses are always a progression: leave the second to a longer one that may begin with it.
       if (to - from == 2 && !step.empty() && to < all.size()) to = from + 1, step.clear();
-      runs_.push_back({static_cast<std::int32_t>(to - from), store(all[from]), step.empty() ? -1 : store(step)});
+      if (step.empty())
+        levels_.push_back({sites_[s].operand, store(all[from]), static_cast<double>(to - from)});
+      else
+        runs_.push_back({static_cast<std::int32_t>(to - from), store(all[from]), store(step)});
       from = to;
     }
     sites_[s].last_run = static_cast<std::int32_t>(runs_.size());
+    sites_[s].last_level = static_cast<std::int32_t>(levels_.size());
   }
 }
 
@@ -217,11 +262,17 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
     const Sum& sum = sums_[n];
     double total = sum.from >= 0 ? value_[static_cast<size_t>(sum.from)] : 0, others = 0;
     std::int32_t t = sum.first;
-    const auto bytes = [&](std::int32_t term) { return static_cast<double>(terms_[static_cast<size_t>(term)].times) * mass_[static_cast<size_t>(terms_[static_cast<size_t>(term)].mass)]; };
+    const auto bytes = [&](std::int32_t term) { return terms_[static_cast<size_t>(term)].times * mass_[static_cast<size_t>(terms_[static_cast<size_t>(term)].mass)]; };
     for (; t + 1 < sum.last; t += 2) total += bytes(t), others += bytes(t + 1);
     if (t < sum.last) total += bytes(t);
     value_[n] = total + others;
   }
+
+  const size_t levels = levels_.size();
+  served_.resize((caches + 2) * levels);
+  double* distance = served_.data() + (caches + 1) * levels;
+  for (size_t n = 0; n < levels; ++n) distance[n] = value_[static_cast<size_t>(levels_[n].base)] + touched[static_cast<size_t>(levels_[n].operand)];
+  serve_each(distance, inverse.data(), caches, levels, served_.data(), served_.data() + caches * levels);
 
   for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
     Residency& r = result[static_cast<int>(i)];
@@ -231,36 +282,18 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
       const Site& s = sites_[site];
       const double bytes = touched[static_cast<size_t>(s.operand)];
       LevelShares& into = s.kind == Site::Kind::kWrite ? r.writes : s.kind == Site::Kind::kWeight ? r.weights : r.reads;
-      double& sum = s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads;
+      (s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads) += bytes * s.uses;
+      std::array<double, kMaxLevels + 1> sums{};
+      for (std::int32_t n = s.first_level; n < s.last_level; ++n)
+        for (size_t c = 0; c <= caches; ++c) sums[c] += levels_[static_cast<size_t>(n)].uses * served_[c * levels + static_cast<size_t>(n)];
       for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
         const Run& run = runs_[static_cast<size_t>(n)];
-        const double first = value_[static_cast<size_t>(run.base)] + bytes, step = run.step < 0 ? 0.0 : value_[static_cast<size_t>(run.step)];
-        sum += bytes * static_cast<double>(run.uses);
-        if (step == 0) {  // all uses at one distance
-          double rest = bytes * static_cast<double>(run.uses);
-          for (size_t c = 0; c < caches; ++c) {
-            const double ratio = first * inverse[c], square = ratio * ratio, hit = 1 / (1 + square * square);
-            into[level_of[c]] += rest * hit;
-            rest *= 1 - hit;
-          }
-          into[last] += rest;
-          continue;
-        }
-        std::array<Pair, kMaxLevels> served{};
-        Pair left{};
-        for (std::int32_t k = 0; k < run.uses; k += 2) {
-          const Pair at = {first + static_cast<double>(k) * step, first + static_cast<double>(k + 1) * step};
-          Pair rest = {1.0, k + 1 < run.uses ? 1.0 : 0.0};
-          for (size_t c = 0; c < caches; ++c) {
-            const Pair ratio = at * inverse[c], square = ratio * ratio, hit = 1.0 / (1.0 + square * square);
-            served[c] += rest * hit;
-            rest *= 1.0 - hit;
-          }
-          left += rest;
-        }
-        for (size_t c = 0; c < caches; ++c) into[level_of[c]] += bytes * (served[c][0] + served[c][1]);
-        into[last] += bytes * (left[0] + left[1]);
+        std::array<double, kMaxLevels + 1> served;
+        serve(value_[static_cast<size_t>(run.base)] + bytes, value_[static_cast<size_t>(run.step)], run.uses, inverse.data(), caches, served.data());
+        for (size_t c = 0; c <= caches; ++c) sums[c] += served[c];
       }
+      for (size_t c = 0; c < caches; ++c) into[level_of[c]] += bytes * sums[c];
+      into[last] += bytes * sums[caches];
     }
     const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
     r.weight_bytes = std::min(weights / uses, works[i].read);

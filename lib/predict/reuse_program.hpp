@@ -31,32 +31,42 @@ class ReuseProgram {
 
  private:
   struct Term {
+    double times;
     std::int32_t mass;
-    std::int32_t times;
   };
   // An earlier sum (below 0: none) and terms_[first, last): neighbours in the program differ by little.
   struct Sum {
     std::int32_t from = -1;
     std::int32_t first = 0, last = 0;
   };
-  // `uses` touches of one operand whose distances are base, base + step, base + 2 step, ... (indices of sums_; step below 0: all the same).
+  // `uses` touches of one operand whose distances are base, base + step, base + 2 step, ... (indices of sums_).
   struct Run {
     std::int32_t uses = 0;
     std::int32_t base = 0, step = -1;
+  };
+  // The same at one distance.
+  struct Level {
+    std::int32_t operand = 0;
+    std::int32_t base = 0;
+    double uses = 0;
   };
   struct Site {  // an operand of an op that has bytes
     std::int32_t op = 0;
     std::int32_t operand = 0;  // of all operands of the list
     enum class Kind : std::uint8_t { kWeight, kRead, kWrite } kind = Kind::kRead;
-    std::int32_t first_run = 0, last_run = 0;
+    std::int32_t first_run = 0, last_run = 0;      // of runs_
+    std::int32_t first_level = 0, last_level = 0;  // of levels_
+    double uses = 0;
   };
   std::vector<std::int32_t> structure_;
   std::vector<Site> sites_;
   std::vector<Run> runs_;
+  std::vector<Level> levels_;
   std::vector<Sum> sums_;
   std::vector<Term> terms_;
   std::vector<std::vector<std::int32_t>> masses_;  // of a kind of memory: the operands that touch it; its size is the largest touch
   std::vector<double> mass_, value_;               // by mass, by sum: of the list at hand
+  std::vector<double> served_;                     // by cache (memory last) and level
 };
 
 }  // namespace fathom

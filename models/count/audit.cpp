@@ -63,6 +63,8 @@ std::string figure_text(const AuditFigure& figure) {
     while (text.find('.') != std::string::npos && text.back() == '0') text.pop_back();
     return text;
   };
+  // A quotient by what nothing takes: capacity 0.
+  if (!std::isfinite(figure.value)) return std::isnan(figure.value) ? "undefined" : "unbounded";
   switch (figure.unit) {
     case FigureUnit::kPercent: return plain(100 * figure.value) + " %";
     case FigureUnit::kFactor: return fmt::format("{:.3f} x", figure.value);

@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import os
+import re
 import subprocess
 import sys
+import tempfile
 
 fathom = sys.argv[sys.argv.index("--fathom") + 1]
 
@@ -32,6 +35,16 @@ assert short.returncode == 3 and "at least 8 tokens" in short.stderr, short.stde
 assert run("audit", "mod-recursion").returncode == 0
 assert "| 18 |" in run("audit", "-o", "md").stdout
 assert run("audit", "llama-3-8b", "-o", "csv").stdout != run("audit", "-o", "csv").stdout
+
+# Blocks that nobody takes: quotients by their tokens have no number.
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "nobody.ini")
+    with open(path, "w") as file:
+        file.write("[network]\nwidth = 64\nvocab = 100\nlayers = 4\nheads = 4\nmlp = 64\n[route]\nevery = 1\ncapacity = 0\n")
+    for form in ("csv", "md", "json"):
+        nobody = run("audit", path, "--seq", "64", "-o", form)
+        assert nobody.returncode == 0 and "unbounded" in nobody.stdout, nobody.stderr
+        assert not re.search(r"\b(inf|nan|not finite)\b", nobody.stdout, re.IGNORECASE), form
 
 plan = json.loads(run("plan", "dense-220m", "--budget", "6e18", "--convention", "mod-b", "-o", "json").stdout)["tables"]["plan"]
 assert [(row["variant"], row["layers"], row["steps"]) for row in plan[:2]] == [("dense", 18, 14186), ("MoD", 18, 23818)]

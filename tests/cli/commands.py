@@ -62,6 +62,23 @@ class Count(CliTest):
         ops = list(csv.DictReader(io.StringIO(self.run_fathom("count", "mod-tiny", "--ops", "-o", "csv").stdout)))
         self.assertEqual(sum(int(r["flops_matmul"]) for r in ops), self.totals("mod-tiny")["flops_matmul"])
 
+    def test_what_a_window_leaves_behind_is_allocated_and_said(self):
+        self.write("w.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\nmlp = 64\nwindow = 16\n")
+        def counted(*arguments):
+            return self.json("count", "w.ini", "--phase", "decode", *arguments, "-o", "json")
+        # 2 layers x 2 x 64 elements of 4 bytes a token: 16 tokens are in reach, 200 have room beside a length of 4 bytes a layer.
+        far, near = counted("--context", "200"), counted("--context", "16")
+        self.assertEqual((far["totals"]["kv_bytes"], near["totals"]["kv_bytes"]), (16 * 1024, 16 * 1024))
+        self.assertIn(f"peak_bytes is what a run allocates, with {200 * 1024 + 8:,} bytes of cache", str(far["notes"]))
+        self.assertNotIn("left behind", str(near))
+
+    def test_rows_of_nobody_are_declared(self):
+        self.write("z.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\nmlp = 64\n[route]\nevery = 2\ncapacity = 0\n")
+        ops = self.json("count", "z.ini", "--seq", "32", "--phase", "train", "-o", "json")["ops"]
+        for op in ops:
+            self.assertEqual("rows_declared" in op, op["kind"] not in ("adamw", "gradient_norm"), op["path"])
+        self.assertIn(0, [op.get("rows_declared") for op in ops if "mod" in op["path"] and op["kind"] == "gemm"])
+
     def test_a_window_over_routed_tokens_has_an_expectation(self):
         self.write("m.ini", "[network]\nwidth = 96\nvocab = 1000\nlayers = 6\nheads = 6\nkv_heads = 2\nmlp = 200\nwindow = 37\n[route]\nevery = 3\ncapacity = 3/7\nrounding = half-up\n")
         record = self.json("count", "m.ini", "--seq", "101", "-o", "json")

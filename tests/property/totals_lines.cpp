@@ -329,7 +329,7 @@ TEST_CASE("prefills by threshold along lengths", "[totals_lines]") {
   }
   CHECK(steps > static_cast<int>(seeds(20'000)));
   CHECK(random > static_cast<int>(seeds(5000)));
-  CHECK(followed > static_cast<int>(seeds(1300)));
+  CHECK(followed > static_cast<int>(seeds(800)));
 }
 
 TEST_CASE("a bypass adapter that no row is left for reads no weights, along lengths too", "[totals_lines]") {
