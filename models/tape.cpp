@@ -199,7 +199,7 @@ Value Tape::norm_in_place(const Name& leaf, const Value& x, Rows rows, const InP
 
 Value Tape::linear(const Name& leaf, const Value& x, const Linear& spec) {
   const bool grouped = spec.experts > 1;
-  const bool trainable = spec.adapter || (base_trainable() && !spec.frozen);
+  const bool trainable = spec.adapter || base_trainable();
   // Routers, adapters and the head stay in the compute type where the other matrices are stored narrower.
   const bool matrix = !spec.given && !spec.adapter && spec.part != Part::kRouter && spec.part != Part::kAdapter;
   const DType stored = matrix ? matrix_type() : act();

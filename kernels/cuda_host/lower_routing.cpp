@@ -169,7 +169,9 @@ void Lowering::operator()(const RouterScoreBackward& op) {
   }
   a.dx = a.no_input ? nullptr : bound_.out.back().data;
   a.partials = scratch<float>(router_partial_floats(a));
-  launch(&Kernels::router_backward, a, "router_score_backward");
+  launch(&Kernels::router_backward, a, "router_score_backward", [routed = op.plain && op.weight_rows.routed()](RouterBackwardArgs& now, RunState& run) {
+    if (routed && run.host_rows) now.rows = run.rows;
+  });
 }
 
 // ---- experts ----

@@ -321,6 +321,40 @@ TEST_CASE("T18: recomputation replays the selection: the same gradients, with eq
   }
 }
 
+TEST_CASE("an MLP router learns the same from the selected rows as from all of them", "[laws]") {
+  // The auxiliary loss takes the router's backward over every row. With a weight of 1e-30 it says nothing, so the language loss gives the same gradients both ways.
+  for (const Backend* backend : backends())
+    for (const RoutingRule rule : {RoutingRule::kTopK, RoutingRule::kThreshold})
+      for (const RoutedPart part : {RoutedPart::kBlock, RoutedPart::kMlp})
+        for (const char* policy : {"none", "full", "gather_rows,activation"})
+          for (const Fraction capacity : {Fraction{1, 3}, Fraction{0, 1}, Fraction{1, 1}}) {
+            CAPTURE(backend->name(), static_cast<int>(rule), static_cast<int>(part), policy, capacity.str());
+            Scenario s = scenario(Phase::kTrain, 2, 12);
+            s.optimizer = false;
+            s.routing = rule;
+            parse_recompute(policy, s);
+            std::map<std::pair<std::string, int>, std::vector<float>> first;
+            for (const double lambda : {1e-30, 0.0}) {
+              Network net = tiny_mod(capacity);
+              for (BlockConfig& kind : net.kinds)
+                if (kind.route) kind.route->router = RouterKind::kMlp, kind.route->router_hidden = 5, kind.route->router_bias = true, kind.route->aux_lambda = lambda, kind.route->part = part;
+              const Bound bound = bind_on(*backend, net, s);
+              ProgramExecution& run = bound.run();
+              run.run();
+              for (const auto& [key, at] : tensors_of(run, Role::kGradient)) {
+                CAPTURE(key.first, key.second);
+                const std::vector<float> gradient = run.read(at);
+                if (lambda > 0) first[key] = gradient;
+                double size = 1e-6;
+                for (const float g : first.at(key)) size = std::max(size, std::abs(static_cast<double>(g)));
+                CHECK(largest_difference(gradient, first.at(key)) <= 1e-5 * size);
+                if (key.first == "route/hidden/weight" && capacity.num > 0)
+                  CHECK(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }));
+              }
+            }
+          }
+}
+
 TEST_CASE("T23: slots scale with the sequence: 37 of 300 at 1/8, not a constant", "[laws]") {
   Route route;
   route.capacity = Fraction{1, 8};

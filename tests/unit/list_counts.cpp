@@ -247,6 +247,25 @@ TEST_CASE("routed depth", "[counts]") {
   CHECK(flops(with_routes(model("llama-3-8b"), 2, route), train()) == "56372922155008");
 }
 
+TEST_CASE("an MLP router that learns from the language loss alone runs backward on the selected rows", "[counts]") {
+  // Width 16, router 16 -> 8 -> 1, two sequences of two tokens. One slot each: R = 2 rows, each 2 x (16 x 8 + 8) = 272 FLOP in dW and in dX; all four with the auxiliary loss.
+  const auto backward = [](const char* route) {
+    const Network net = parse_network_ini(std::string("[network]\nwidth = 16\nvocab = 10\nlayers = 2\nheads = 2\nmlp = 8\n[route]\nat = 1\nrouter = mlp\nrouter_hidden = 8\ngate = sigmoid\n") + route, "t.ini");
+    Scenario s = train();
+    s.batch = s.length = 2;
+    const Workload w = build(net, s);
+    CHECK(count_totals(net, s).total == w.total());
+    u128 sum = 0;
+    for (size_t i = 0; i < w.ops().size(); ++i)
+      if (const Op& op = w.ops()[i]; op.part == Part::kRouter && op.pass == Pass::kBackward) sum += declared_cost(op.spec).flops.value() * static_cast<u128>(w.uses(static_cast<int>(i)));
+    return of(sum);
+  };
+  CHECK(backward("slots = 1\naux_lambda = 0\n") == "1088");
+  CHECK(backward("slots = 0\naux_lambda = 0\n") == "0");
+  CHECK(backward("slots = 2\naux_lambda = 0\n") == "2176");
+  CHECK(backward("slots = 1\n") == "2176");
+}
+
 TEST_CASE("expected expert weights of a decode step", "[counts]") {
   const Workload step = build(model("mixtral-8x7b"), decode(4096, 4));
   double experts = 0, declared = 0;
