@@ -61,7 +61,7 @@ struct GatherBackward {
 // unchanged, so x is read from the block's *output* y for them and from the gathered copy xg for the selected ones: the input
 // stream need not be kept for the backward pass. With all rows (auxiliary loss) every row counts, else only the selected ones.
 // A detached auxiliary loss trains w but not the stream: its share lambda / rows * (sigma(r) - 1) is taken off dr for dx, which then
-// reads the scores. inputs: y, xg, w, dscores, indices[, scores]; outputs: dw[, db], dx (in place).
+// reads the scores. inputs: y (xg again where only selected rows count), xg, w, dscores, indices[, scores]; outputs: dw[, db], dx (in place).
 // `plain`: the last layer of an MLP router or a predictor, whose input x is kept, of all rows or of the selected ones (forward.rows). inputs: x, w, dscores; outputs: dw[, db][, dx (overwritten)];
 // dx only with input_rows. In both forms a frozen router has no dw and db.
 struct RouterScoreBackward {

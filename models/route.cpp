@@ -68,7 +68,9 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
     if (x.needs_grad) targets.push_back(tape_.gradient(x));
     // Rows that were not selected left the block unchanged, unless a bypass adapter or later sub-block changed them.
     const bool unchanged = route.adapter == 0 && route.part != RoutedPart::kAttention;
-    Operands sources = {unchanged ? block_output : tape_.saved(x), routing_.gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
+    // Without an auxiliary loss they have no gradient, and nothing of them is kept.
+    const Operand rest = !aux ? routing_.gathered.at : unchanged ? block_output : tape_.saved(x);
+    Operands sources = {rest, routing_.gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
     if (aux && route.aux_detached && back.input_rows.count > 0) {
       back.detached_lambda = route.aux_lambda;
       sources.push_back(routing_.scores.at);

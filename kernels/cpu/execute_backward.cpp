@@ -83,8 +83,8 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
     router_input_gradient(f.act, d, call.in(1).data, nullptr, dx.data, rows, f.width, call.threads);
     return;
   }
-  const bool all_weight_rows = op.weight_rows.count == f.rows.count;
-  const bool all_input_rows = op.input_rows.count == f.rows.count;
+  const bool all_weight_rows = op.weight_rows == f.rows;
+  const bool all_input_rows = op.input_rows == f.rows;
   const std::int64_t selected = call.in(1).rows;
   const std::int32_t* indices = call.in(4).as<std::int32_t>();
   const float* dscores = call.in(3).as<float>();

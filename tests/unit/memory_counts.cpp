@@ -65,6 +65,25 @@ TEST_CASE("recomputation keeps less", "[memory]") {
   CHECK(saved(builtin_network("llama-3-8b"), train(2048, Recompute::kFull)) == text(u128{2048} * (32 * 8192 + 2 * 8192 + 4 + 2 * 128'256)));
 }
 
+TEST_CASE("a routed block without an auxiliary loss keeps its selected rows alone", "[memory]") {
+  // 8 tokens of width 32, 2 selected, f32. Per selected row: x, norm, q, k, v (3), attention, mid, norm: 8 x 32, MLP 64 + 64, F 32: 416 elements, two RMS statistics and 4
+  // log-sum-exps: 1,688 bytes. Scores 8 x 4, indices and positions 2 x 2 x 4 bytes. With the loss the block's output too, 8 x 32 x 4: it holds the rows that were not selected.
+  Network net = dense_twin(builtin_network("mod-tiny"));
+  net.width = 32;
+  BlockConfig& kind = net.kinds[0];
+  kind.attention->heads = kind.attention->kv_heads = 4;
+  kind.attention->head_dim = kind.attention->rope_dim = 8;
+  kind.mlp->width = 64;
+  kind.route.emplace();
+  kind.route->slots = 2;
+  Scenario s = train(8);
+  s.dtype = s.kv_dtype = s.grad_dtype = DType::kF32;
+  kind.route->aux_lambda = 0;
+  CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16));
+  kind.route->aux_lambda = 0.01;
+  CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16 + 8 * 32 * 4));
+}
+
 TEST_CASE("experts keep their assignments at the expert's width", "[memory]") {
   Network mixtral = builtin_network("mixtral-8x7b");
   const std::string two = per_layer(mixtral, train(32));
