@@ -150,7 +150,7 @@ struct Network {
   std::vector<int> weights_of;    // weight set per layer (empty: each its own); equal numbers share weights
   std::int64_t mtp = 0;           // multi-token prediction modules that are counted (0: not asked for)
   std::optional<Lora> lora;
-  bool freeze_embedding = false;
+  bool freeze_embedding = false;  // the token table, and the first block's norms where nothing trained feeds them
   std::optional<DType> weight_dtype;  // stored type of the matrices inside the layers, routers apart; absent: that of the run
   std::vector<std::string> notes; // ignored keys and defaults used on import
 

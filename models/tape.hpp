@@ -109,6 +109,7 @@ class Tape {
   void assign_target(const Value& value, Operand target) { targets_.set(value.at, target); }
   bool base_trainable() const { return !network_.lora; }
   Pass pass() const { return pass_; }
+  bool trains_first_norms = false;  // also norms that nothing trainable feeds, where a frozen token table would freeze them
   bool accumulate_weights = false;  // weight gradients add to what is there (shared weights, gradient accumulation)
 
   // Gradients by value.

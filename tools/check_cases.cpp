@@ -92,6 +92,10 @@ void dense(Cases& cases) {
   n = base();
   n.freeze_embedding = true;
   cases.add("frozen embedding", n, small_scenario(Phase::kTrain, 2, 9));
+  n.positions = PositionKind::kLearned;
+  n.max_length = 16;
+  n.embedding_norm = true;
+  cases.add("frozen embedding, learned positions, embedding norm", n, small_scenario(Phase::kTrain, 2, 9));
   Scenario s = small_scenario(Phase::kTrain, 2, 9);
   for (const Recompute policy : {Recompute::kSelective, Recompute::kFull}) {
     s.recompute = policy, s.grad_accumulation = 2;

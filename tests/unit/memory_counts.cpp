@@ -67,7 +67,8 @@ TEST_CASE("recomputation keeps less", "[memory]") {
 
 TEST_CASE("a routed block without an auxiliary loss keeps its selected rows alone", "[memory]") {
   // 8 tokens of width 32, 2 selected, f32. Per selected row: x, norm, q, k, v (3), attention, mid, norm: 8 x 32, MLP 64 + 64, F 32: 416 elements, two RMS statistics and 4
-  // log-sum-exps: 1,688 bytes. Scores 8 x 4, indices and positions 2 x 2 x 4 bytes. With the loss the block's output too, 8 x 32 x 4: it holds the rows that were not selected.
+  // log-sum-exps: 1,688 bytes. Scores 8 x 4, indices and positions 2 x 2 x 4 bytes. With the loss the scores' gradients (8 x 4) and the
+  // block's output too, 8 x 32 x 4: it holds the rows that were not selected.
   Network net = dense_twin(builtin_network("mod-tiny"));
   net.width = 32;
   BlockConfig& kind = net.kinds[0];
@@ -81,7 +82,7 @@ TEST_CASE("a routed block without an auxiliary loss keeps its selected rows alon
   kind.route->aux_lambda = 0;
   CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16));
   kind.route->aux_lambda = 0.01;
-  CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16 + 8 * 32 * 4));
+  CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16 + 32 + 8 * 32 * 4));
 }
 
 TEST_CASE("experts keep their assignments at the expert's width", "[memory]") {
