@@ -157,6 +157,9 @@ struct Network {
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   std::int64_t table_rows() const { return padded_vocab ? padded_vocab : vocab; }
   const BlockConfig& block(std::int64_t layer) const { return kinds[static_cast<size_t>(layers[static_cast<size_t>(layer)])]; }
+  // Layers with a cache of their own to count: prediction modules are layers of the last one's kind.
+  std::int64_t cached_layers() const { return layer_count() + mtp; }
+  const BlockConfig& cached_block(std::int64_t layer) const { return block(layer < layer_count() ? layer : layer_count() - 1); }
   bool has_routes() const;
 };
 

@@ -307,7 +307,7 @@ def walk(case):
     result["flops_expected"] = float(2 * c.expected)
     # The cache: keys and values of the tokens that are stored, in whole pages.
     page, kv_bytes, width = case.get("kv_page", 1), 0, 0
-    for layer in n["layers"]:
+    for layer in n["layers"] + n["layers"][-1:] * n.get("mtp", 0):  # a prediction module is one more of the last layer's kind
         if not layer.get("attention", True):
             continue
         route = layer.get("route")

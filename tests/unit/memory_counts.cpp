@@ -4,6 +4,7 @@
 #include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
 #include "models/builder.hpp"
+#include "models/network_ini.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
 #include "tools/results.hpp"
@@ -108,6 +109,21 @@ TEST_CASE("a routed block keeps its rows, indices, scores and output", "[memory]
   const u128 routed = saved_value(with_routes(pair, 2, route), train(2048)) - saved_value(dense, train(2048));
   CHECK(text(routed) == text(u128{256} * (24'640 + 1536 + 8) + u128{2048} * 8));
   CHECK(to_double(routed) < 0.15 * 2048 * 24'640);
+}
+
+TEST_CASE("a prediction module has a cache", "[memory]") {
+  // Two layers and a module of 2 key heads of size 6, f32: 2 x 2 x 6 x 4 = 96 bytes per token each; 8 tokens in three lists. Beside them stand the lists' lengths.
+  Network net = parse_network_ini("[network]\nwidth = 16\nvocab = 10\nlayers = 2\nheads = 4\nkv_heads = 2\nhead_dim = 6\nmlp = 8\n", "t.ini");
+  Scenario s;
+  s.phase = Phase::kDecode;
+  s.context = 8;
+  for (const auto& [modules, bytes] : {std::pair{0, 1536}, {1, 2304}, {2, 3072}}) {
+    net.mtp = modules;
+    CHECK(kv_bytes(net, 8, 1, DType::kF32).str() == std::to_string(bytes));
+    CHECK(kv_bytes_per_token(net, DType::kF32).str() == std::to_string(bytes / 8));
+    CHECK(expected_kv_bytes_per_token(net, DType::kF32, 8) == bytes / 8);
+    CHECK(memory_parts(build(net, s)).kv_cache.str() == std::to_string(bytes + 4 * (2 + modules)));
+  }
 }
 
 TEST_CASE("weights, gradients, optimizer state and caches", "[memory]") {
