@@ -118,6 +118,8 @@ struct AdamW {
   std::int64_t params = 0;
   DType weight = DType::kF32;
   DType grad = DType::kF32;
+  static bool keeps_master(DType weight) { return dtype_bytes(weight) < dtype_bytes(DType::kF32); }
+  bool master() const { return keeps_master(weight); }
   template <class F> void fields(F&& f) const { f("params", params), f("weight", weight), f("grad", grad); }
 };
 

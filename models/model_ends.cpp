@@ -163,7 +163,7 @@ void ModelBuilder::optimizer() {
         };
         state(".m");
         state(".v");
-        if (tensor.dtype != DType::kF32) state(".master");
+        if (AdamW::keeps_master(tensor.dtype)) state(".master");
       }
     }
     if (sum >> 62) throw_input("more parameters in one block than can be counted");

@@ -150,7 +150,7 @@ void run_op(const fathom::AdamW& op, const OpCall& call) {
   settings.weight_decay = options.weight_decay;
   settings.grad_scale = clip_factor(*call.in(0).as<float>(), options.clip);
   settings.step = call.execution.optimizer_step();
-  const bool master = op.weight != DType::kF32;
+  const bool master = op.master();
   const size_t stride = master ? 4 : 3;
   for (size_t t = 0; 1 + t < call.bound.in.size(); ++t) {
     const OperandView& gradient = call.in(1 + t);

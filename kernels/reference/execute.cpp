@@ -227,7 +227,7 @@ class Runner {
     AdamWSettings settings{o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, 1.0, call_.optimizer_step};
     const double norm = std::sqrt(load_value(call_.bound.in[0], 0));
     if (norm > o.clip) settings.gradient_scale = o.clip / norm;
-    const bool master = op.weight != DType::kF32;
+    const bool master = op.master();
     const size_t stride = master ? 4 : 3;
     for (size_t t = 0; 1 + t < call_.bound.in.size(); ++t) {
       const Matrix<T> weight = out(t * stride);

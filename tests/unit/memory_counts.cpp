@@ -111,6 +111,27 @@ TEST_CASE("a routed block keeps its rows, indices, scores and output", "[memory]
   CHECK(to_double(routed) < 0.15 * 2048 * 24'640);
 }
 
+TEST_CASE("weights that are not narrower than f32 are their own master copy", "[memory]") {
+  // Per parameter: f32 moments, 8 bytes, and 4 of a master copy of bf16 weights. AdamW reads the gradient, the values and the moments, writes values, moments and a bf16 copy:
+  // f64 8 + 8 + 8 and 8 + 8, f32 4 + 4 + 8 and 4 + 8, bf16 2 + 4 + 8 and 4 + 8 + 2.
+  const Network gpt2 = builtin_network("gpt2-124m");
+  struct Row {
+    DType type;
+    u128 states, read, written;
+  };
+  for (const Row& row : {Row{DType::kF64, 8, 24, 16}, Row{DType::kF32, 8, 16, 12}, Row{DType::kBF16, 12, 14, 14}}) {
+    Scenario s = train(16);
+    s.dtype = s.kv_dtype = s.grad_dtype = row.type;
+    const Workload w = build(gpt2, s);
+    CHECK(memory_parts(w).optimizer.str() == text(u128{124'439'808} * row.states));
+    Cost update;
+    for (size_t i = 0; i < w.ops().size(); ++i)
+      if (std::holds_alternative<AdamW>(w.ops()[i].spec)) update += declared_cost(w.ops()[i]) * static_cast<u128>(w.uses(static_cast<int>(i)));
+    CHECK(update.read.str() == text(u128{124'439'808} * row.read));
+    CHECK(update.written.str() == text(u128{124'439'808} * row.written));
+  }
+}
+
 TEST_CASE("a prediction module has a cache", "[memory]") {
   // Two layers and a module of 2 key heads of size 6, f32: 2 x 2 x 6 x 4 = 96 bytes per token each; 8 tokens in three lists. Beside them stand the lists' lengths.
   Network net = parse_network_ini("[network]\nwidth = 16\nvocab = 10\nlayers = 2\nheads = 4\nkv_heads = 2\nhead_dim = 6\nmlp = 8\n", "t.ini");
