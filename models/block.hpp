@@ -44,6 +44,7 @@ class BlockEmitter {
     std::vector<std::function<void()>> backward;  // of the router
     Stream selected;
     Rows rest_rows;
+    RoutingRule rule = RoutingRule::kTopK;  // that decides
   };
 
   std::int64_t width() const { return tape_.network().width; }
@@ -92,6 +93,7 @@ class BlockEmitter {
   void route(const Value& x, const Operand& block_output);
   Value router_scores(const Value& x, const Operand& block_output);
   Value predictor_scores(const Value& x);
+  void choose_rows();
   void select(const Value& scores);
   void replay_router(const Value& x);
   Value gather(const Name& leaf, const Value& x, Rows rows, const Value& indices);

@@ -174,7 +174,8 @@ Value BlockEmitter::predictor_scores(const Value& x) {
   return scores;
 }
 
-void BlockEmitter::select(const Value& scores) {
+// Which rows take part: how many, or with what chance.
+void BlockEmitter::choose_rows() {
   const Route& route = *config_.route;
   const Scenario& s = tape_.scenario();
   const RoutingRule rule = s.rule();
@@ -186,14 +187,14 @@ void BlockEmitter::select(const Value& scores) {
   selected.selected = true;
   selected.candidates = length;
   // Top-k needs the whole sequence: a decode step that asks for it decides by threshold.
-  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && s.phase != Phase::kDecode;
+  const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
+  const bool ranked = ranks && s.phase != Phase::kDecode;
   const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, total), total);
   const Fraction share = s.participation.value_or(declared);
   // A block that every token takes, or none, needs no threshold: all rows are selected, or none.
   const bool everyone = !ranked && share == Fraction{1, 1};
   const bool nobody = !ranked && share.num == 0;
-  const bool fixed = ranked || everyone || nobody;
-  if (fixed) {
+  if (ranked || everyone || nobody) {
     selected.queries = everyone ? length : nobody ? 0 : slots_of(route, length);
     selected.rows = Rows{sequences * selected.queries, {1, 1}};
     routing_.rest_rows = Rows{sequences * (length - selected.queries), {1, 1}};
@@ -204,17 +205,20 @@ void BlockEmitter::select(const Value& scores) {
     routing_.rest_rows = Rows{sequences * length, complement(share), RowSource::kRest};
   }
   if (route.kv == KvPolicy::kSelected && stream_.past > 0) selected.key_share = share;
-  const std::int64_t rows = selected.rows.count;
-  routing_.indices = tape_.index("route/indices", rows);
-  routing_.positions = tape_.index("route/positions", rows);
+  routing_.rule = everyone || nobody ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
+}
+
+void BlockEmitter::select(const Value& scores) {
+  Stream& selected = routing_.selected;
+  const std::int64_t sequences = stream_.sequences;
+  routing_.indices = tape_.index("route/indices", selected.rows.count);
+  routing_.positions = tape_.index("route/positions", selected.rows.count);
   routing_.counts = tape_.index("route/counts", sequences);
   selected.indices = routing_.indices;
   selected.positions = routing_.positions;
-  const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
-  const RoutingRule decides = everyone || nobody ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
-  Select spec{sequences, length, selected.rows, decides};
+  Select spec{sequences, stream_.queries, selected.rows, routing_.rule};
   Operands outputs = {routing_.indices.at, routing_.positions.at, routing_.counts.at};
-  if (route.adapter > 0) {
+  if (config_.route->adapter > 0) {
     spec.rest = true;
     routing_.rest = tape_.index("route/rest", routing_.rest_rows.count);
     outputs.push_back(routing_.rest.at);
@@ -228,9 +232,9 @@ void BlockEmitter::route(const Value& x, const Operand& block_output) {
   if (rule == RoutingRule::kPredictor && !route.predictor) refuse("routing by predictor needs a predictor in every routed block", "predictor");
   if (rule == RoutingRule::kPredictor && tape_.training()) refuse("training routes by the main router; the predictor only learns from it", "routing");
   if (tape_.training()) routing_.dscores = tape_.activation("route/dscores", stream_.rows.count, 1, DType::kF32, false);
+  choose_rows();
   // Scored before the gathered rows exist, but its gradient refers to them.
-  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && tape_.scenario().phase != Phase::kDecode;
-  routing_.gathered = tape_.activation("route/gather", stream_.sequences * (ranked ? slots_of(route, stream_.queries) : stream_.queries), width(), tape_.act(), x.needs_grad);
+  routing_.gathered = tape_.activation("route/gather", routing_.selected.rows.count, width(), tape_.act(), x.needs_grad);
   const size_t mark = tape_.mark();
   routing_.input = x;
   routing_.scores = router_scores(x, block_output);
