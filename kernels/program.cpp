@@ -154,7 +154,7 @@ void ProgramExecution::fill() {
   // The f32 master copy starts as the value before rounding to the weight's type.
   for (const BoundOp& bound : bound_) {
     const auto* adamw = std::get_if<AdamW>(bound.spec);
-    if (!adamw || adamw->weight == DType::kF32) continue;
+    if (!adamw || !adamw->master()) continue;
     for (size_t i = 0; i + 3 < bound.out.size(); i += 4) {
       look();
       const OperandView& master = bound.out[i + 3];

@@ -300,9 +300,10 @@ struct Rule {
   void operator()(const AdamW& op) const {
     const u128 p = static_cast<u128>(op.params);
     elements(E::kOptimizer, checked_mul(15, p));  // touched once each by one fused update
-    const bool master = op.weight != DType::kF32;
-    read(checked_mul(p, size_of(op.grad) + 12));
-    written(checked_mul(p, 12 + (master ? size_of(op.weight) : 0)));
+    // The values it works on, a master copy or the weights themselves, and two f32 moments.
+    const u128 updated = (op.master() ? kF32Bytes : size_of(op.weight)) + 2 * kF32Bytes;
+    read(checked_mul(p, size_of(op.grad) + updated));
+    written(checked_mul(p, updated + (op.master() ? size_of(op.weight) : 0)));
   }
 };
 

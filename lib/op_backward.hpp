@@ -61,8 +61,8 @@ struct GatherBackward {
 // unchanged, so x is read from the block's *output* y for them and from the gathered copy xg for the selected ones: the input
 // stream need not be kept for the backward pass. With all rows (auxiliary loss) every row counts, else only the selected ones.
 // A detached auxiliary loss trains w but not the stream: its share lambda / rows * (sigma(r) - 1) is taken off dr for dx, which then
-// reads the scores. inputs: y, xg, w, dscores, indices[, scores]; outputs: dw[, db], dx (in place).
-// `plain`: the last layer of an MLP router or a predictor, whose input x is kept. inputs: x, w, dscores; outputs: dw[, db][, dx (overwritten)];
+// reads the scores. inputs: y (xg again where only selected rows count), xg, w, dscores, indices[, scores]; outputs: dw[, db], dx (in place).
+// `plain`: the last layer of an MLP router or a predictor, whose input x is kept, of all rows or of the selected ones (forward.rows). inputs: x, w, dscores; outputs: dw[, db][, dx (overwritten)];
 // dx only with input_rows. In both forms a frozen router has no dw and db.
 struct RouterScoreBackward {
   RouterScore forward;
@@ -118,6 +118,8 @@ struct AdamW {
   std::int64_t params = 0;
   DType weight = DType::kF32;
   DType grad = DType::kF32;
+  static bool keeps_master(DType weight) { return dtype_bytes(weight) < dtype_bytes(DType::kF32); }
+  bool master() const { return keeps_master(weight); }
   template <class F> void fields(F&& f) const { f("params", params), f("weight", weight), f("grad", grad); }
 };
 

@@ -40,9 +40,11 @@ class BlockEmitter {
   enum class Piece : std::uint8_t { kDelta, kWhole, kAttention, kMlp };
   struct Routing {
     Value input, scores, indices, positions, counts, rest, dscores, gathered, normed_all;
+    Value hidden, act;  // of an MLP router that learns from the language loss alone: of the selected rows, for the backward pass
     std::vector<std::function<void()>> backward;  // of the router
     Stream selected;
     Rows rest_rows;
+    RoutingRule rule = RoutingRule::kTopK;  // that decides
   };
 
   std::int64_t width() const { return tape_.network().width; }
@@ -91,6 +93,7 @@ class BlockEmitter {
   void route(const Value& x, const Operand& block_output);
   Value router_scores(const Value& x, const Operand& block_output);
   Value predictor_scores(const Value& x);
+  void choose_rows();
   void select(const Value& scores);
   void replay_router(const Value& x);
   Value gather(const Name& leaf, const Value& x, Rows rows, const Value& indices);
@@ -99,6 +102,10 @@ class BlockEmitter {
   // y = x; y[selected] (+)= g * piece(x[selected]); and the bypass adapter on the other rows.
   Value routed(const Name& leaf, const Value& x, Piece piece, bool gated, bool replay, bool first, const Operand* into);
   Value piece(Piece piece, const Value& x, const Stream& stream);
+  // Whether an MLP router's gradient comes from the selected rows alone.
+  bool router_by_selected() const { return config_.route->router == RouterKind::kMlp && !(config_.route->aux_lambda > 0); }
+  // What the router's second product leaves for the others: their backward on the selected rows.
+  void router_by_selected_backward(const Value& x, const RouterScore& spec, const Weight& hidden, const Weight& hidden_bias, const Weight& w, const Weight& b);
   bool score_gradient() const { return config_.route->gate.kind != GateKind::kNone; }
 
   Tape& tape_;

@@ -9,7 +9,7 @@
 namespace fathom {
 
 std::vector<ExpertLoad> expert_loads(const MoeConfig& moe) {
-  const double picks = static_cast<double>(std::min(moe.picks, moe.experts));
+  const double picks = static_cast<double>(std::min(moe.picks, moe.experts)) * (1 - moe.noop_share.value());
   if (moe.skew == 0 && moe.loads.empty()) return {{picks / static_cast<double>(moe.experts), moe.experts}};
   std::vector<double> weights = moe.loads;
   if (weights.empty()) {

@@ -1,6 +1,6 @@
 // How many tokens each expert gets in expectation: even, by a Zipf law, or by stated loads.
 //
-// A token picks expert e with chance p_e, independently of other tokens; the p_e sum to the picks. Three counts follow: experts that at
+// A token picks expert e with chance p_e, independently of other tokens; the p_e sum to the picks that are not no-ops. Three counts follow: experts that at
 // least one token picks (their weights are read), rows that experts with limited slots keep, and rows that they drop.
 #pragma once
 
@@ -18,7 +18,7 @@ struct ExpertLoad {
 };
 
 // The p_e of a layer: proportional to the loads, none above 1 (what a full expert cannot take goes to the others in proportion). They sum to
-// min(picks, experts). Of a valid MoeConfig.
+// min(picks, experts) less the share of the choices that go to no-ops. Of a valid MoeConfig.
 std::vector<ExpertLoad> expert_loads(const MoeConfig& moe);
 
 // Slots of each expert where tokens that choose are `tokens` and a capacity is set: round(cf T k / E), but at least 1 where there is a token, else a decode step would drop

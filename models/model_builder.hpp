@@ -48,7 +48,8 @@ class ModelBuilder {
 
   void set_up_stream();
   Value stream_value(int offset, bool needs_grad) const { return Value{{x_, static_cast<std::int8_t>(offset)}, needs_grad}; }
-  bool embedding_trains() const { return training_ && !network_.lora && !network_.freeze_embedding; }
+  bool positions_train() const { return training_ && !network_.lora; }
+  bool table_trains() const { return positions_train() && !network_.freeze_embedding; }
   int weights_of(int layer) const { return network_.weights_of.empty() ? layer : network_.weights_of[static_cast<size_t>(layer)]; }
 
   void forward();

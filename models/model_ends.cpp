@@ -10,29 +10,35 @@ void ModelBuilder::emit_embedding() {
   const bool learned = network_.positions == PositionKind::kLearned;
   Tape& tape = embed_tape_;
   tape.set_prefix("embed/");
-  table_ = tape.weight("table", network_.table_rows(), network_.width, embedding_trains());
+  table_ = tape.weight("table", network_.table_rows(), network_.width, table_trains());
   embed_ = out_.begin_block("embed", false);
   const Embedding spec{stream_.rows, network_.width, learned, scenario_.dtype};
   Operands inputs = {{tokens_, 0}, {table_.tensor, 0}};
   Weight positions;
   if (learned) {
-    positions = tape.weight("positions", network_.max_length, network_.width, embedding_trains());
+    positions = tape.weight("positions", network_.max_length, network_.width, positions_train());
     inputs.push_back(stream_.positions.at);
     inputs.push_back({positions.tensor, 0});
   }
   const Operand stream{x_, 0};
-  const Value rows = network_.embedding_norm ? tape.activation("tokens", stream_.rows.count, network_.width, scenario_.dtype, embedding_trains())
-                                             : Value{stream, embedding_trains()};
+  const bool needs_grad = table_trains() || (learned && positions_train());
+  const Value rows = network_.embedding_norm ? tape.activation("tokens", stream_.rows.count, network_.width, scenario_.dtype, needs_grad) : Value{stream, needs_grad};
   tape.emit("tokens", Part::kEmbedding, spec, inputs, {rows.at});
   const bool table_written = network_.tied || network_.mtp > 0;  // by the head or the prediction modules, in every micro-step
   tape.record([=, this, &tape] {
     if (!rows.needs_grad) return;
+    if (table_.gradient < 0) {  // a frozen table: the positions' own rows are all there is
+      const Embedding own{stream_.rows, network_.width, false, scenario_.dtype};
+      tape.emit_backward("positions", Part::kEmbedding, EmbeddingBackward{own, tape.accumulate_weights, false}, {stream_.positions.at, tape.gradient(rows)}, {{positions.gradient, 0}});
+      return;
+    }
     Operands sources = {{tokens_, 0}, tape.gradient(rows)};
     if (learned) sources.push_back(stream_.positions.at);
     Operands targets = {{table_.gradient, 0}};
     if (learned) targets.push_back({positions.gradient, 0});
     tape.emit_backward("tokens", Part::kEmbedding, EmbeddingBackward{spec, tape.accumulate_weights || table_written, tape.accumulate_weights}, sources, targets);
   });
+  tape.trains_first_norms = true;  // the embedding's own
   embedded_ = network_.embedding_norm ? tape.norm("norm", rows, stream_.rows, network_.width, &stream) : rows;
 }
 
@@ -157,7 +163,7 @@ void ModelBuilder::optimizer() {
         };
         state(".m");
         state(".v");
-        if (tensor.dtype != DType::kF32) state(".master");
+        if (AdamW::keeps_master(tensor.dtype)) state(".master");
       }
     }
     if (sum >> 62) throw_input("more parameters in one block than can be counted");

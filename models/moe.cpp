@@ -19,7 +19,7 @@ Fraction near(double value) {
 }
 
 // An expectation of rows as a share of them: multiples of 2^-30 rows are exact.
-Fraction share(double rows, std::int64_t count) {
+Fraction share_of_rows(double rows, std::int64_t count) {
   std::int64_t scale = std::int64_t{1} << 30;
   while (scale > 1 && count > (std::int64_t{1} << 62) / scale) scale /= 2;
   const std::int64_t den = count * scale;
@@ -39,7 +39,7 @@ double BlockEmitter::distinct_experts(const MoeConfig& e, const Stream& stream) 
   const bool even = e.skew == 0 && e.loads.empty();
   const bool certain = !stream.rows.routed() && e.noop_share.num == 0;
   if (e.experts == 1 || (even && (!e.capacity || certain))) return -1;
-  return expected_distinct(expert_loads(e), stream.rows.count, stream.rows.probability.value() * (1 - e.noop_share.value()));
+  return expected_distinct(expert_loads(e), stream.rows.count, stream.rows.probability.value());
 }
 
 Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::int64_t* capacity) const {
@@ -51,7 +51,7 @@ Rows BlockEmitter::assignments(const MoeConfig& e, const Stream& stream, std::in
   if (e.capacity && tokens > 0) {
     *capacity = expert_slots(e, tokens);
     if (__builtin_mul_overflow(e.experts, *capacity, &rows.count)) refuse("the expert slots are too many", "expert_capacity");
-    rows.probability = share(expected_kept(expert_loads(e), tokens, taken.value(), *capacity), rows.count);
+    rows.probability = share_of_rows(expected_kept(expert_loads(e), tokens, stream.rows.probability.value(), *capacity), rows.count);
   } else {
     rows.count = tokens * per_token;
     rows.probability = taken;

@@ -150,13 +150,16 @@ struct Network {
   std::vector<int> weights_of;    // weight set per layer (empty: each its own); equal numbers share weights
   std::int64_t mtp = 0;           // multi-token prediction modules that are counted (0: not asked for)
   std::optional<Lora> lora;
-  bool freeze_embedding = false;
+  bool freeze_embedding = false;  // the token table, and the first block's norms where nothing trained feeds them
   std::optional<DType> weight_dtype;  // stored type of the matrices inside the layers, routers apart; absent: that of the run
   std::vector<std::string> notes; // ignored keys and defaults used on import
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   std::int64_t table_rows() const { return padded_vocab ? padded_vocab : vocab; }
   const BlockConfig& block(std::int64_t layer) const { return kinds[static_cast<size_t>(layers[static_cast<size_t>(layer)])]; }
+  // Layers with a cache of their own to count: prediction modules are layers of the last one's kind.
+  std::int64_t cached_layers() const { return layer_count() + mtp; }
+  const BlockConfig& cached_block(std::int64_t layer) const { return block(layer < layer_count() ? layer : layer_count() - 1); }
   bool has_routes() const;
 };
 

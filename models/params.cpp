@@ -234,14 +234,14 @@ std::optional<Fraction> kv_share(const BlockConfig& block) {
 
 Bytes kv_bytes_per_token(const Network& network, DType kv) {
   Bytes sum;
-  for (std::int64_t l = 0; l < network.layer_count(); ++l) sum += kv_token_bytes(network.block(l), kv);
+  for (std::int64_t l = 0; l < network.cached_layers(); ++l) sum += kv_token_bytes(network.cached_block(l), kv);
   return sum;
 }
 
 double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_t length) {
   double sum = 0;
-  for (std::int64_t l = 0; l < network.layer_count(); ++l) {
-    const BlockConfig& block = network.block(l);
+  for (std::int64_t l = 0; l < network.cached_layers(); ++l) {
+    const BlockConfig& block = network.cached_block(l);
     const std::optional<Fraction> share = kv_share(block);
     const double stored = share ? share->value()
                                 : static_cast<double>(slots_of(*block.route, length)) /
@@ -264,7 +264,7 @@ Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequenc
   if (length < 0 || sequences < 0) throw_input("a cache needs non-negative lengths and sequence counts");
   Bytes sum;
   for (size_t kind = 0; kind < network.kinds.size(); ++kind) {
-    const auto layers = std::count(network.layers.begin(), network.layers.end(), static_cast<int>(kind));
+    const auto layers = std::count(network.layers.begin(), network.layers.end(), static_cast<int>(kind)) + (network.layers.back() == static_cast<int>(kind) ? network.mtp : 0);
     const BlockConfig& block = network.kinds[kind];
     const std::int64_t pages = pages_of(kv_rows(block, length), page);
     const bool naive = strategy == MlaStrategy::kNaive && block.attention && block.attention->mla;

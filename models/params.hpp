@@ -48,7 +48,7 @@ Bytes kv_token_bytes(const BlockConfig& block, DType kv);
 // where the block is routed by absolute slots, so that no share exists without a length.
 std::optional<Fraction> kv_share(const BlockConfig& block);
 
-// Bytes per token summed over the layers, with every layer storing the token ("all layers"): the figure of dense
+// Bytes per token summed over the layers and prediction modules, with every layer storing the token ("all layers"): the figure of dense
 // models.
 Bytes kv_bytes_per_token(const Network& network, DType kv);
 
@@ -59,7 +59,7 @@ double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_
 // window and chunk layers; C of the declared capacity where only selected tokens are stored.
 std::int64_t kv_rows(const BlockConfig& block, std::int64_t length);
 
-// Declared cache of `sequences` sequences of `length` tokens, rounded up to pages of `page` rows per sequence and
+// Declared cache of `sequences` sequences of `length` tokens in all layers and prediction modules, rounded up to pages of `page` rows per sequence and
 // layer. Latent attention caches its latent rows, unless its `mla` strategy is naive: that keeps keys and values of every head.
 Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page = 1,
                MlaStrategy mla = MlaStrategy::kAbsorbed);

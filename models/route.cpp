@@ -21,12 +21,18 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
   const std::int64_t rows = stream_.rows.count;
   const std::int64_t score_width = mlp ? route.router_hidden : width();
   Value input = x;
+  Weight up, up_bias;
   if (mlp) {
     Tape::Linear hidden{stream_.rows, width(), route.router_hidden, route.router_bias, tape_.act()};
     hidden.part = Part::kRouter;
-    hidden.frozen = !trainable;
-    input = tape_.activation_op("route/act", tape_.linear("route/hidden", x, hidden), nullptr, stream_.rows, route.router_hidden, ActivationKind::kGeluTanh,
-                                Part::kRouter);
+    up = tape_.weight("route/hidden/weight", width(), route.router_hidden, trainable);
+    hidden.given = &up;
+    if (route.router_bias) up_bias = tape_.weight("route/hidden/bias", 1, route.router_hidden, trainable);
+    hidden.given_bias = &up_bias;
+    const size_t mark = tape_.mark();
+    routing_.hidden = tape_.linear("route/hidden", x, hidden);
+    routing_.act = input = tape_.activation_op("route/act", routing_.hidden, nullptr, stream_.rows, route.router_hidden, ActivationKind::kGeluTanh, Part::kRouter);
+    if (router_by_selected()) tape_.forget_since(mark);  // not of all rows
   }
   const Weight w = tape_.weight("route/score/weight", 1, score_width, trainable);
   const Weight b = route.router_bias ? tape_.weight("route/score/bias", 1, 1, trainable) : Weight{};
@@ -47,6 +53,7 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
     RouterScoreBackward back{spec, {}, {}, tape_.accumulate_weights};
     if (mlp) {
       if (!scores.needs_grad) return;
+      if (router_by_selected()) return router_by_selected_backward(x, spec, up, up_bias, w, b);
       back.plain = true;
       if (w.gradient >= 0) back.weight_rows = stream_.rows;
       back.input_rows = stream_.rows;
@@ -61,7 +68,9 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
     if (x.needs_grad) targets.push_back(tape_.gradient(x));
     // Rows that were not selected left the block unchanged, unless a bypass adapter or later sub-block changed them.
     const bool unchanged = route.adapter == 0 && route.part != RoutedPart::kAttention;
-    Operands sources = {unchanged ? block_output : tape_.saved(x), routing_.gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
+    // Without an auxiliary loss they have no gradient, and nothing of them is kept.
+    const Operand rest = !aux ? routing_.gathered.at : unchanged ? block_output : tape_.saved(x);
+    Operands sources = {rest, routing_.gathered.at, {w.tensor, 0}, routing_.dscores.at, routing_.indices.at};
     if (aux && route.aux_detached && back.input_rows.count > 0) {
       back.detached_lambda = route.aux_lambda * tape_.scenario().micro_weight();
       sources.push_back(routing_.scores.at);
@@ -69,6 +78,49 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
     tape_.emit_backward("route/score", Part::kRouter, back, sources, targets);
   });
   return scores;
+}
+
+// Scores of rows that were not selected have no gradient without an auxiliary loss: dW and dX run on the C rows, whose hidden values route() kept.
+void BlockEmitter::router_by_selected_backward(const Value& x, const RouterScore& spec, const Weight& hidden, const Weight& hidden_bias, const Weight& w, const Weight& b) {
+  const Rows rows = routing_.selected.rows;
+  const std::int64_t inner = spec.width;
+  const DType act = tape_.act();
+  const auto made = [&](const Name& name, std::int64_t cols, DType type) { return tape_.tensor(name, Role::kActivation, Scope::kLayer, rows.count, cols, type); };
+  const Operand dscores = made("route/dscores/selected", 1, DType::kF32);
+  tape_.emit_backward("route/dscores/gather", Part::kRouting, GatherRows{rows, 1, DType::kF32}, {routing_.dscores.at, routing_.indices.at}, {dscores});
+
+  RouterScoreBackward score{spec, w.gradient >= 0 ? rows : Rows{}, rows, tape_.accumulate_weights};
+  score.forward.rows = rows;
+  score.plain = true;
+  Operands targets;
+  if (w.gradient >= 0) targets.push_back({w.gradient, 0});
+  if (b.gradient >= 0) targets.push_back({b.gradient, 0});
+  const Operand dact = made("route/act/out", inner, act);
+  targets.push_back(dact);
+  tape_.emit_backward("route/score", Part::kRouter, score, {routing_.act.at, {w.tensor, 0}, dscores}, targets);
+  const Operand dhidden = made("route/hidden/out", inner, act);
+  tape_.emit_backward("route/act", Part::kRouter, ActivationBackward{Activation{rows, inner, ActivationKind::kGeluTanh, false, act}}, {routing_.hidden.at, dact}, {dhidden});
+
+  Gemm gemm;
+  gemm.rows = rows;
+  gemm.in = width();
+  gemm.out = inner;
+  gemm.act = gemm.weight = gemm.result = act;
+  if (hidden.gradient >= 0) {
+    Gemm dw = gemm;
+    dw.role = GemmRole::kWeightGradient;
+    dw.bias = hidden_bias.gradient >= 0;
+    dw.accumulate = tape_.accumulate_weights;
+    dw.result = tape_.scenario().grad_dtype;
+    Operands sums = {{hidden.gradient, 0}};
+    if (dw.bias) sums.push_back({hidden_bias.gradient, 0});
+    tape_.emit_backward("route/hidden/dw", Part::kRouter, dw, {routing_.gathered.at, dhidden}, sums);
+  }
+  if (!x.needs_grad) return;
+  gemm.role = GemmRole::kInputGradient;
+  const Operand dx = made("route/hidden/in", width(), act);
+  tape_.emit_backward("route/hidden/dx", Part::kRouter, gemm, {dhidden, {hidden.tensor, 0}}, {dx});
+  tape_.emit_backward("route/hidden/scatter", Part::kRouting, GatherBackward{GatherRows{rows, width(), act}}, {dx, routing_.indices.at}, {tape_.gradient(x)});
 }
 
 // The sampling-time predictor g(stop-gradient(x)). In training its loss and its whole backward follow at once: nothing goes into x, so nothing
@@ -122,7 +174,8 @@ Value BlockEmitter::predictor_scores(const Value& x) {
   return scores;
 }
 
-void BlockEmitter::select(const Value& scores) {
+// Which rows take part: how many, or with what chance.
+void BlockEmitter::choose_rows() {
   const Route& route = *config_.route;
   const Scenario& s = tape_.scenario();
   const RoutingRule rule = s.rule();
@@ -134,14 +187,14 @@ void BlockEmitter::select(const Value& scores) {
   selected.selected = true;
   selected.candidates = length;
   // Top-k needs the whole sequence: a decode step that asks for it decides by threshold.
-  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && s.phase != Phase::kDecode;
+  const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
+  const bool ranked = ranks && s.phase != Phase::kDecode;
   const Fraction declared = route.capacity ? *route.capacity : make_fraction(slots_of(route, total), total);
   const Fraction share = s.participation.value_or(declared);
   // A block that every token takes, or none, needs no threshold: all rows are selected, or none.
   const bool everyone = !ranked && share == Fraction{1, 1};
   const bool nobody = !ranked && share.num == 0;
-  const bool fixed = ranked || everyone || nobody;
-  if (fixed) {
+  if (ranked || everyone || nobody) {
     selected.queries = everyone ? length : nobody ? 0 : slots_of(route, length);
     selected.rows = Rows{sequences * selected.queries, {1, 1}};
     routing_.rest_rows = Rows{sequences * (length - selected.queries), {1, 1}};
@@ -152,17 +205,20 @@ void BlockEmitter::select(const Value& scores) {
     routing_.rest_rows = Rows{sequences * length, complement(share), RowSource::kRest};
   }
   if (route.kv == KvPolicy::kSelected && stream_.past > 0) selected.key_share = share;
-  const std::int64_t rows = selected.rows.count;
-  routing_.indices = tape_.index("route/indices", rows);
-  routing_.positions = tape_.index("route/positions", rows);
+  routing_.rule = everyone || nobody ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
+}
+
+void BlockEmitter::select(const Value& scores) {
+  Stream& selected = routing_.selected;
+  const std::int64_t sequences = stream_.sequences;
+  routing_.indices = tape_.index("route/indices", selected.rows.count);
+  routing_.positions = tape_.index("route/positions", selected.rows.count);
   routing_.counts = tape_.index("route/counts", sequences);
   selected.indices = routing_.indices;
   selected.positions = routing_.positions;
-  const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
-  const RoutingRule decides = everyone || nobody ? RoutingRule::kTopK : ranks && !ranked ? RoutingRule::kThreshold : rule;
-  Select spec{sequences, length, selected.rows, decides};
+  Select spec{sequences, stream_.queries, selected.rows, routing_.rule};
   Operands outputs = {routing_.indices.at, routing_.positions.at, routing_.counts.at};
-  if (route.adapter > 0) {
+  if (config_.route->adapter > 0) {
     spec.rest = true;
     routing_.rest = tape_.index("route/rest", routing_.rest_rows.count);
     outputs.push_back(routing_.rest.at);
@@ -176,9 +232,9 @@ void BlockEmitter::route(const Value& x, const Operand& block_output) {
   if (rule == RoutingRule::kPredictor && !route.predictor) refuse("routing by predictor needs a predictor in every routed block", "predictor");
   if (rule == RoutingRule::kPredictor && tape_.training()) refuse("training routes by the main router; the predictor only learns from it", "routing");
   if (tape_.training()) routing_.dscores = tape_.activation("route/dscores", stream_.rows.count, 1, DType::kF32, false);
+  choose_rows();
   // Scored before the gathered rows exist, but its gradient refers to them.
-  const bool ranked = (rule == RoutingRule::kTopK || rule == RoutingRule::kRandom) && tape_.scenario().phase != Phase::kDecode;
-  routing_.gathered = tape_.activation("route/gather", stream_.sequences * (ranked ? slots_of(route, stream_.queries) : stream_.queries), width(), tape_.act(), x.needs_grad);
+  routing_.gathered = tape_.activation("route/gather", routing_.selected.rows.count, width(), tape_.act(), x.needs_grad);
   const size_t mark = tape_.mark();
   routing_.input = x;
   routing_.scores = router_scores(x, block_output);
@@ -190,9 +246,16 @@ void BlockEmitter::route(const Value& x, const Operand& block_output) {
     if (route.predictor && tape_.training()) predictor_scores(x);
   }
   if (!tape_.training()) return;
-  // An MLP router's gradient runs over all rows: without an auxiliary loss the op only clears the scores' gradients.
-  const bool clears = route.router == RouterKind::kMlp && score_gradient();
-  if (route.aux_lambda > 0 || clears) {
+  if (router_by_selected() && routing_.scores.needs_grad) {
+    const auto keep = [&](const char* leaf, Value& of_all) {
+      const Value kept = tape_.activation(leaf, routing_.selected.rows.count, route.router_hidden, tape_.act(), false);
+      tape_.emit(leaf, Part::kRouting, GatherRows{routing_.selected.rows, route.router_hidden, tape_.act()}, {of_all.at, routing_.indices.at}, {kept.at});
+      of_all = kept;
+    };
+    keep("route/hidden/gather", routing_.hidden);
+    keep("route/act/gather", routing_.act);
+  }
+  if (route.aux_lambda > 0) {
     const Operand loss = tape_.tensor("route/loss", Role::kOutput, Scope::kLayer, 1, 1, DType::kF32);
     tape_.emit("route/loss", Part::kLoss, RouterLoss{stream_.rows, route.aux_lambda * tape_.scenario().micro_weight()}, {routing_.scores.at, routing_.indices.at, routing_.counts.at},
                {loss, routing_.dscores.at});
@@ -229,7 +292,7 @@ Value BlockEmitter::scatter(const Name& leaf, const Value& x, const Value& f, Ro
   Operands inputs = {x.at, f.at, indices.at};
   if (gated) inputs.push_back(routing_.scores.at);
   if (emits) tape_.emit(leaf, Part::kRouting, spec, inputs, {y.at});
-  const bool accumulate = config_.route->aux_lambda > 0 || config_.route->router == RouterKind::kMlp;
+  const bool accumulate = config_.route->aux_lambda > 0;
   tape_.record([=, this] {
     if (!tape_.has_gradient(y)) return;
     const Operand dy = tape_.gradient(y);

@@ -120,8 +120,8 @@ Value Tape::norm(const Name& leaf, const Value& x, Rows rows, std::int64_t width
   const bool rms = network_.norm == NormKind::kRms;
   const bool has_gain = network_.norm_gain;
   const bool bias = !rms && network_.norm_bias;
-  // A frozen embedding freezes the norms that it alone feeds: their gains would need the first projections' input gradients.
-  const bool trainable = base_trainable() && !(network_.freeze_embedding && !x.needs_grad);
+  // A frozen token table freezes the norms of the first block that it alone feeds: their gains would need the first projections' input gradients.
+  const bool trainable = base_trainable() && (trains_first_norms || !network_.freeze_embedding || x.needs_grad);
   const Weight gain = has_gain ? weight(leaf + "/gain", 1, width, trainable) : Weight{};
   const Weight shift = bias ? weight(leaf + "/bias", 1, width, trainable) : Weight{};
   const bool needs_grad = x.needs_grad || gain.gradient >= 0 || shift.gradient >= 0;
@@ -199,7 +199,7 @@ Value Tape::norm_in_place(const Name& leaf, const Value& x, Rows rows, const InP
 
 Value Tape::linear(const Name& leaf, const Value& x, const Linear& spec) {
   const bool grouped = spec.experts > 1;
-  const bool trainable = spec.adapter || (base_trainable() && !spec.frozen);
+  const bool trainable = spec.adapter || base_trainable();
   // Routers, adapters and the head stay in the compute type where the other matrices are stored narrower.
   const bool matrix = !spec.given && !spec.adapter && spec.part != Part::kRouter && spec.part != Part::kAdapter;
   const DType stored = matrix ? matrix_type() : act();

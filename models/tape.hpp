@@ -85,6 +85,9 @@ class Tape {
   // Runs the closures, last first, on a fresh set of gradients: `seed` is the gradient of `result`. Can be played again for another variant.
   void play_backward(const Value& result, Operand seed);
   void forget() { closures_.clear(); }
+  void forget_since(size_t mark) {
+    if (closures_.size() > mark) closures_.erase(closures_.begin() + static_cast<std::ptrdiff_t>(mark), closures_.end());
+  }
   // What was recorded since a mark: recomputation records it again without emitting the ops (a router's scores are replayed).
   size_t mark() const { return closures_.size(); }
   std::vector<std::function<void()>> recorded_since(size_t mark) const {
@@ -106,6 +109,7 @@ class Tape {
   void assign_target(const Value& value, Operand target) { targets_.set(value.at, target); }
   bool base_trainable() const { return !network_.lora; }
   Pass pass() const { return pass_; }
+  bool trains_first_norms = false;  // also norms that nothing trainable feeds, where a frozen token table would freeze them
   bool accumulate_weights = false;  // weight gradients add to what is there (shared weights, gradient accumulation)
 
   // Gradients by value.
@@ -157,7 +161,6 @@ class Tape {
     std::int64_t out_offset = 0;
     std::int64_t out_stride = 0;
     bool adapter = false;           // trained although the base is frozen
-    bool frozen = false;            // not trained although the base is
   };
   Value linear(const Name& leaf, const Value& x, const Linear& spec);
   // Low-rank adapter on columns out_offset .. out_offset + spec.out of y = x W, where the network has one on `target`: y += (x A) B.

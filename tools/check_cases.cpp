@@ -92,6 +92,10 @@ void dense(Cases& cases) {
   n = base();
   n.freeze_embedding = true;
   cases.add("frozen embedding", n, small_scenario(Phase::kTrain, 2, 9));
+  n.positions = PositionKind::kLearned;
+  n.max_length = 16;
+  n.embedding_norm = true;
+  cases.add("frozen embedding, learned positions, embedding norm", n, small_scenario(Phase::kTrain, 2, 9));
   Scenario s = small_scenario(Phase::kTrain, 2, 9);
   for (const Recompute policy : {Recompute::kSelective, Recompute::kFull}) {
     s.recompute = policy, s.grad_accumulation = 2;
@@ -175,6 +179,7 @@ void mixture_of_depths(Cases& cases) {
   cases.phases("mod, all tokens keep keys", routed([](Route& r) { r.kv = KvPolicy::kAll; }));
   cases.phases("mod, bypass adapter", routed([](Route& r) { r.adapter = 5; }));
   cases.phases("mod, MLP router", routed([](Route& r) { r.router = RouterKind::kMlp, r.router_hidden = 6, r.router_bias = true; }));
+  cases.phases("mod, MLP router, no auxiliary loss", routed([](Route& r) { r.router = RouterKind::kMlp, r.router_hidden = 6, r.router_bias = true, r.aux_lambda = 0; }));
   cases.phases("mod, detached auxiliary loss", routed([](Route& r) { r.aux_detached = true; }));
   cases.phases("mod, no auxiliary loss", routed([](Route& r) { r.aux_lambda = 0; }));
   for (const std::int64_t hidden : {0, 6}) {

@@ -64,26 +64,27 @@ void run_op(const fathom::RouterScoreBackward& op, const OpCall& call) {
   const fathom::RouterScore& f = op.forward;
   const bool has_dw = call.execution.workload().tensors()[static_cast<size_t>(call.out(0).at.tensor)].role == Role::kGradient;
   if (op.plain) {
+    const std::int64_t rows = op.weight_rows.routed() ? call.rows() : f.rows.count;
     const float* d = call.in(2).as<float>();
     float* sums = reinterpret_cast<float*>(call.scratch);
     if (has_dw) {
       const OperandView& dw = call.out(0);
-      column_sums(f.act, call.in(0).data, d, f.rows.count, f.width, dw.dtype, dw.data, op.accumulate, sums, call.threads);
+      column_sums(f.act, call.in(0).data, d, rows, f.width, dw.dtype, dw.data, op.accumulate, sums, call.threads);
       if (f.bias) {
         const OperandView& db = call.out(1);
         const float before = op.accumulate ? load_values(db.data, db.dtype, 1)[0] : 0.0f;
-        const float value = static_cast<float>(before + sum_in_order(d, f.rows.count));
+        const float value = static_cast<float>(before + sum_in_order(d, rows));
         store_values({&value, 1}, db.dtype, db.data);
       }
     }
     if (op.input_rows.count == 0) return;
     const OperandView& dx = call.bound.out.back();
-    std::memset(dx.data, 0, static_cast<size_t>(f.rows.count * f.width * dtype_bytes(dx.dtype)));
-    router_input_gradient(f.act, d, call.in(1).data, nullptr, dx.data, f.rows.count, f.width, call.threads);
+    std::memset(dx.data, 0, static_cast<size_t>(rows * f.width * dtype_bytes(dx.dtype)));
+    router_input_gradient(f.act, d, call.in(1).data, nullptr, dx.data, rows, f.width, call.threads);
     return;
   }
-  const bool all_weight_rows = op.weight_rows.count == f.rows.count;
-  const bool all_input_rows = op.input_rows.count == f.rows.count;
+  const bool all_weight_rows = op.weight_rows == f.rows;
+  const bool all_input_rows = op.input_rows == f.rows;
   const std::int64_t selected = call.in(1).rows;
   const std::int32_t* indices = call.in(4).as<std::int32_t>();
   const float* dscores = call.in(3).as<float>();
@@ -149,7 +150,7 @@ void run_op(const fathom::AdamW& op, const OpCall& call) {
   settings.weight_decay = options.weight_decay;
   settings.grad_scale = clip_factor(*call.in(0).as<float>(), options.clip);
   settings.step = call.execution.optimizer_step();
-  const bool master = op.weight != DType::kF32;
+  const bool master = op.master();
   const size_t stride = master ? 4 : 3;
   for (size_t t = 0; 1 + t < call.bound.in.size(); ++t) {
     const OperandView& gradient = call.in(1 + t);

@@ -151,8 +151,8 @@ void Lowering::operator()(const RouterScoreBackward& op) {
     a.w = in(1).data;
     a.dscores = in(2).as<float>();
   } else {
-    a.all_weight_rows = op.weight_rows.count == f.rows.count;
-    a.all_input_rows = op.input_rows.count == f.rows.count;
+    a.all_weight_rows = op.weight_rows == f.rows;
+    a.all_input_rows = op.input_rows == f.rows;
     a.gathered = in(1).data;
     a.w = in(2).data;
     a.dscores = in(3).as<float>();
@@ -169,7 +169,9 @@ void Lowering::operator()(const RouterScoreBackward& op) {
   }
   a.dx = a.no_input ? nullptr : bound_.out.back().data;
   a.partials = scratch<float>(router_partial_floats(a));
-  launch(&Kernels::router_backward, a, "router_score_backward");
+  launch(&Kernels::router_backward, a, "router_score_backward", [routed = op.plain && op.weight_rows.routed()](RouterBackwardArgs& now, RunState& run) {
+    if (routed && run.host_rows) now.rows = run.rows;
+  });
 }
 
 // ---- experts ----

@@ -191,7 +191,7 @@ void Lowering::operator()(const CrossEntropy& op) {
 }
 
 std::vector<ParameterTensor> Lowering::parameter_tensors(const AdamW* op, std::int64_t& chunks) {
-  const bool master = op && op->weight != DType::kF32;
+  const bool master = op && op->master();
   const std::size_t stride = master ? 4 : 3, first = op ? 1 : 0;  // AdamW's first input is the sum of squares
   std::vector<ParameterTensor> tensors;
   chunks = 0;

@@ -169,7 +169,7 @@ class Runner {
     while (gradients < outputs() && call_.is_gradient(call_.bound.out[gradients])) ++gradients;
     const Matrix<T> dw = gradients > 0 ? out(0) : Matrix<T>{}, db = gradients > 1 ? out(1) : Matrix<T>{};
     const Matrix<T> dx = gradients < outputs() && op.input_rows.count > 0 ? out(gradients) : Matrix<T>{};
-    if (op.plain) return score_backward(op.forward.rows.count, in(0), in(1), in(2), op.accumulate, dw, db, dx);
+    if (op.plain) return score_backward(op.weight_rows.routed() ? rows() : op.forward.rows.count, in(0), in(1), in(2), op.accumulate, dw, db, dx);
     RouterGradient<T> a;
     a.y = in(0), a.gathered = in(1), a.w = in(2), a.dscores = in(3), a.dw = dw, a.db = db, a.dx = dx;
     a.indices = index_in(4);
@@ -227,7 +227,7 @@ class Runner {
     AdamWSettings settings{o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, 1.0, call_.optimizer_step};
     const double norm = std::sqrt(load_value(call_.bound.in[0], 0));
     if (norm > o.clip) settings.gradient_scale = o.clip / norm;
-    const bool master = op.weight != DType::kF32;
+    const bool master = op.master();
     const size_t stride = master ? 4 : 3;
     for (size_t t = 0; 1 + t < call_.bound.in.size(); ++t) {
       const Matrix<T> weight = out(t * stride);

@@ -131,8 +131,8 @@ Rational mean_slots(const Network& routed, std::int64_t length) {
 
 Rational kv_saving(const Network& routed, std::int64_t length) {
   Rational dense, kept;
-  for (std::int64_t l = 0; l < routed.layer_count(); ++l) {
-    const BlockConfig& block = routed.block(l);
+  for (std::int64_t l = 0; l < routed.cached_layers(); ++l) {
+    const BlockConfig& block = routed.cached_block(l);
     const Rational bytes = Rational::of(kv_token_bytes(block, DType::kBF16).value());
     dense += bytes;
     const std::optional<Fraction> share = kv_share(block);

@@ -142,7 +142,7 @@ def walk(case):
         linear(rows, h, number + noops, up, narrow=False)
         taken = rows.expected / rows.declared if rows.declared else F(0)
         if "expert_capacity" in e:
-            limit = max(1, min(rows.declared, rounded(F(e["expert_capacity"]) * rows.declared * e["picks"] / number, e.get("expert_rounding", "floor"))))
+            limit = max(1 if rows.declared else 0, rounded(F(e["expert_capacity"]) * rows.declared * e["picks"] / number, e.get("expert_rounding", "floor")))
             p = float(F(picks, number) * (1 - nu) * taken)
             kept = 0.0
             for k in range(rows.declared + 1):
@@ -201,6 +201,14 @@ def walk(case):
         trained = base and (aux or learns)
         hidden = route.get("router_hidden", 0)
         selected = Rows(batch * chosen, batch * chosen) if chosen is not None else everything
+        if hidden and not aux:
+            # Scores that no loss but the language's reaches: forward on every token, backward on the selected ones.
+            for a, b in ((h, hidden), (hidden, 1)):
+                linear(everything, a, b, False, bias=route.get("router_bias", False), trained=False, repeats=False, narrow=False)
+            if train and learns:
+                each = (h * hidden + hidden if trained else 0) + (hidden if up or trained else 0) + (h * hidden if up else 0)
+                c.macs(selected.declared * each, selected.expected * each)
+            return
         if hidden:
             linear(everything, h, hidden, up and (aux or learns), bias=route.get("router_bias", False), trained=trained, repeats=False, narrow=False)
             linear(everything, hidden, 1, (up or trained) and (aux or learns), bias=route.get("router_bias", False), trained=trained, repeats=False, narrow=False)
@@ -299,7 +307,7 @@ def walk(case):
     result["flops_expected"] = float(2 * c.expected)
     # The cache: keys and values of the tokens that are stored, in whole pages.
     page, kv_bytes, width = case.get("kv_page", 1), 0, 0
-    for layer in n["layers"]:
+    for layer in n["layers"] + n["layers"][-1:] * n.get("mtp", 0):  # a prediction module is one more of the last layer's kind
         if not layer.get("attention", True):
             continue
         route = layer.get("route")

@@ -135,10 +135,10 @@ def shapes(c):
 
 
 def trained(c, name, layer):
-    """A score correction is moved by hand, adapters leave their base frozen, a frozen embedding only itself and the norms that it alone feeds."""
+    """A score correction is moved by hand, adapters leave their base frozen, a frozen token table only itself and the norms that it alone feeds."""
     if c["lora"]:
         return "/lora_" in name
-    if c["freeze_embedding"] and (name.startswith("embed/") or (name.startswith("norm1/") and layer == 0)):
+    if c["freeze_embedding"] and (name == "embed/table" or (name.startswith("norm1/") and layer == 0 and c["positions"] != "learned")):
         return False
     return name != "moe/correction"
 

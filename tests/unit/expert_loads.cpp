@@ -1,6 +1,8 @@
 // Uneven expert loads: chances, distinct experts, kept and dropped rows, by hand and as laws.
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 #include "lib/error.hpp"
 #include "models/builder.hpp"
 #include "models/count/ledger.hpp"
@@ -146,6 +148,18 @@ TEST_CASE("capacity drops more rows under skew", "[experts]") {
   const Gemm even = gate(build(mixtral({}, 0, Fraction{1, 1}), step(Phase::kPrefill, 2048, 1)));
   CHECK(expected_cost(even).rows > 4000);
   CHECK(expected_cost(even).rows < 4096);
+}
+
+TEST_CASE("no-ops take their share of the choices before an expert is full", "[experts]") {
+  // 16 experts by 1 / r, 4 choices of which half go to no-ops: two, p_1 = 2 / H_16 = 0.5916 (four would be 1.18, cut to 1 and halved to 0.5).
+  MoeConfig moe = experts(16, 4, {}, 1);
+  moe.noops = 2, moe.noop_share = {1, 2};
+  double harmonic = 0, expected = 0;
+  for (int r = 1; r <= 16; ++r) harmonic += 1. / r;
+  for (int r = 1; r <= 16; ++r) expected += 1 - std::pow(1 - 2 / (r * harmonic), 15);
+  CHECK(chances(moe).front() == Approx(2 / harmonic));
+  CHECK(expected == Approx(11.121).margin(5e-4));
+  CHECK(distinct(moe, 15) == Approx(expected));
 }
 
 TEST_CASE("declared expert slots are E round(cf T k / E)", "[experts]") {

@@ -209,6 +209,32 @@ TEST_CASE("low-rank adapters and frozen parts", "[counts]") {
   CHECK(flops(frozen, train(true)) == of(u128{48'198'844'416} * kLength));
 }
 
+TEST_CASE("a frozen token table leaves positions and the embedding's norm to be trained", "[counts]") {
+  // 100 x 64 in the table, 32 x 64 positions, 64 gains per norm. With a rotary embedding the first block's norm has no gradient either, nor have q, k, v an input gradient:
+  // 8 rows x 2 x 64 x 192 = 196,608 FLOP.
+  const auto trained = [](const std::string& more, std::string* flops) {
+    const Network net = parse_network_ini("[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\nmlp = 96\ntied = no\n" + more, "t.ini");
+    Scenario s = train();
+    s.length = 8;
+    const Workload w = build(net, s);
+    if (flops) *flops = w.total().flops.str();
+    CHECK(count_totals(net, s).total == w.total());
+    std::int64_t sum = 0;
+    for (size_t i = 0; i < w.ops().size(); ++i)
+      if (const auto* update = std::get_if<AdamW>(&w.ops()[i].spec)) sum += update->params * w.uses(static_cast<int>(i));
+    return sum;
+  };
+  for (const std::string more : {"positions = learned\nmax_length = 32\n", "embedding_norm = yes\n", "positions = learned\nmax_length = 32\nembedding_norm = yes\n"}) {
+    CAPTURE(more);
+    std::string all, frozen;
+    CHECK(trained(more, &all) - trained(more + "freeze_embedding = yes\n", &frozen) == 6400);
+    CHECK(frozen == all);
+  }
+  std::string all, frozen;
+  CHECK(trained("", &all) - trained("freeze_embedding = yes\n", &frozen) == 6400 + 64);
+  CHECK(std::stoll(all) - std::stoll(frozen) == 196'608);
+}
+
 TEST_CASE("selective recomputation and fused attention backward", "[counts]") {
   const Network network = model("llama-3-8b");
   Scenario s = train();
@@ -245,6 +271,25 @@ TEST_CASE("routed depth", "[counts]") {
   route.aux_detached = true;
   CHECK(flops(with_routes(model("gpt2-124m"), 2, route), train()) == "1179232763904");
   CHECK(flops(with_routes(model("llama-3-8b"), 2, route), train()) == "56372922155008");
+}
+
+TEST_CASE("an MLP router that learns from the language loss alone runs backward on the selected rows", "[counts]") {
+  // Width 16, router 16 -> 8 -> 1, two sequences of two tokens. One slot each: R = 2 rows, each 2 x (16 x 8 + 8) = 272 FLOP in dW and in dX; all four with the auxiliary loss.
+  const auto backward = [](const char* route) {
+    const Network net = parse_network_ini(std::string("[network]\nwidth = 16\nvocab = 10\nlayers = 2\nheads = 2\nmlp = 8\n[route]\nat = 1\nrouter = mlp\nrouter_hidden = 8\ngate = sigmoid\n") + route, "t.ini");
+    Scenario s = train();
+    s.batch = s.length = 2;
+    const Workload w = build(net, s);
+    CHECK(count_totals(net, s).total == w.total());
+    u128 sum = 0;
+    for (size_t i = 0; i < w.ops().size(); ++i)
+      if (const Op& op = w.ops()[i]; op.part == Part::kRouter && op.pass == Pass::kBackward) sum += declared_cost(op.spec).flops.value() * static_cast<u128>(w.uses(static_cast<int>(i)));
+    return of(sum);
+  };
+  CHECK(backward("slots = 1\naux_lambda = 0\n") == "1088");
+  CHECK(backward("slots = 0\naux_lambda = 0\n") == "0");
+  CHECK(backward("slots = 2\naux_lambda = 0\n") == "2176");
+  CHECK(backward("slots = 1\n") == "2176");
 }
 
 TEST_CASE("expected expert weights of a decode step", "[counts]") {

@@ -4,6 +4,7 @@
 #include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
 #include "models/builder.hpp"
+#include "models/network_ini.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
 #include "tools/results.hpp"
@@ -65,6 +66,26 @@ TEST_CASE("recomputation keeps less", "[memory]") {
   CHECK(saved(builtin_network("llama-3-8b"), train(2048, Recompute::kFull)) == text(u128{2048} * (32 * 8192 + 2 * 8192 + 4 + 2 * 128'256)));
 }
 
+TEST_CASE("a routed block without an auxiliary loss keeps its selected rows alone", "[memory]") {
+  // 8 tokens of width 32, 2 selected, f32. Per selected row: x, norm, q, k, v (3), attention, mid, norm: 8 x 32, MLP 64 + 64, F 32: 416 elements, two RMS statistics and 4
+  // log-sum-exps: 1,688 bytes. Scores 8 x 4, indices and positions 2 x 2 x 4 bytes. With the loss the scores' gradients (8 x 4) and the
+  // block's output too, 8 x 32 x 4: it holds the rows that were not selected.
+  Network net = dense_twin(builtin_network("mod-tiny"));
+  net.width = 32;
+  BlockConfig& kind = net.kinds[0];
+  kind.attention->heads = kind.attention->kv_heads = 4;
+  kind.attention->head_dim = kind.attention->rope_dim = 8;
+  kind.mlp->width = 64;
+  kind.route.emplace();
+  kind.route->slots = 2;
+  Scenario s = train(8);
+  s.dtype = s.kv_dtype = s.grad_dtype = DType::kF32;
+  kind.route->aux_lambda = 0;
+  CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16));
+  kind.route->aux_lambda = 0.01;
+  CHECK(per_layer(net, s) == text(2 * 1688 + 32 + 16 + 32 + 8 * 32 * 4));
+}
+
 TEST_CASE("experts keep their assignments at the expert's width", "[memory]") {
   Network mixtral = builtin_network("mixtral-8x7b");
   const std::string two = per_layer(mixtral, train(32));
@@ -88,6 +109,42 @@ TEST_CASE("a routed block keeps its rows, indices, scores and output", "[memory]
   const u128 routed = saved_value(with_routes(pair, 2, route), train(2048)) - saved_value(dense, train(2048));
   CHECK(text(routed) == text(u128{256} * (24'640 + 1536 + 8) + u128{2048} * 8));
   CHECK(to_double(routed) < 0.15 * 2048 * 24'640);
+}
+
+TEST_CASE("weights that are not narrower than f32 are their own master copy", "[memory]") {
+  // Per parameter: f32 moments, 8 bytes, and 4 of a master copy of bf16 weights. AdamW reads the gradient, the values and the moments, writes values, moments and a bf16 copy:
+  // f64 8 + 8 + 8 and 8 + 8, f32 4 + 4 + 8 and 4 + 8, bf16 2 + 4 + 8 and 4 + 8 + 2.
+  const Network gpt2 = builtin_network("gpt2-124m");
+  struct Row {
+    DType type;
+    u128 states, read, written;
+  };
+  for (const Row& row : {Row{DType::kF64, 8, 24, 16}, Row{DType::kF32, 8, 16, 12}, Row{DType::kBF16, 12, 14, 14}}) {
+    Scenario s = train(16);
+    s.dtype = s.kv_dtype = s.grad_dtype = row.type;
+    const Workload w = build(gpt2, s);
+    CHECK(memory_parts(w).optimizer.str() == text(u128{124'439'808} * row.states));
+    Cost update;
+    for (size_t i = 0; i < w.ops().size(); ++i)
+      if (std::holds_alternative<AdamW>(w.ops()[i].spec)) update += declared_cost(w.ops()[i]) * static_cast<u128>(w.uses(static_cast<int>(i)));
+    CHECK(update.read.str() == text(u128{124'439'808} * row.read));
+    CHECK(update.written.str() == text(u128{124'439'808} * row.written));
+  }
+}
+
+TEST_CASE("a prediction module has a cache", "[memory]") {
+  // Two layers and a module of 2 key heads of size 6, f32: 2 x 2 x 6 x 4 = 96 bytes per token each; 8 tokens in three lists. Beside them stand the lists' lengths.
+  Network net = parse_network_ini("[network]\nwidth = 16\nvocab = 10\nlayers = 2\nheads = 4\nkv_heads = 2\nhead_dim = 6\nmlp = 8\n", "t.ini");
+  Scenario s;
+  s.phase = Phase::kDecode;
+  s.context = 8;
+  for (const auto& [modules, bytes] : {std::pair{0, 1536}, {1, 2304}, {2, 3072}}) {
+    net.mtp = modules;
+    CHECK(kv_bytes(net, 8, 1, DType::kF32).str() == std::to_string(bytes));
+    CHECK(kv_bytes_per_token(net, DType::kF32).str() == std::to_string(bytes / 8));
+    CHECK(expected_kv_bytes_per_token(net, DType::kF32, 8) == bytes / 8);
+    CHECK(memory_parts(build(net, s)).kv_cache.str() == std::to_string(bytes + 4 * (2 + modules)));
+  }
 }
 
 TEST_CASE("weights, gradients, optimizer state and caches", "[memory]") {
