@@ -18,9 +18,15 @@ struct FieldText {
   void operator()(std::string_view name, DType type) const { out.emplace_back(name, std::string(dtype_name(type))); }
   void operator()(std::string_view name, u128 value) const { out.emplace_back(name, to_string(value)); }
   void operator()(std::string_view name, bool value) const { out.emplace_back(name, value ? "yes" : "no"); }
-  void operator()(std::string_view name, double value) const { out.emplace_back(name, fmt::format("{}", value)); }
+  // Negative: not stated, it follows from others.
+  void operator()(std::string_view name, double value) const {
+    if (value >= 0) out.emplace_back(name, fmt::format("{}", value));
+  }
   void operator()(std::string_view name, std::int64_t value) const { out.emplace_back(name, fmt::format("{}", value)); }
-  void operator()(std::string_view name, int value) const { out.emplace_back(name, fmt::format("{}", value)); }
+  void operator()(std::string_view name, int value) const {
+    const bool mask = name == "mask";
+    out.emplace_back(name, !mask ? fmt::format("{}", value) : value == static_cast<int>(MaskKind::kCausal) ? "causal" : "full");
+  }
 };
 
 }  // namespace

@@ -96,8 +96,15 @@ class Runner {
   double elapsed() const { return clock_.now() - begin_; }
 
   void report(const char* stage, int round, double share) {
-    if (options_.progress) options_.progress({elapsed(), std::clamp(share, 0.0, 1.0), round, stage});
+    if (options_.progress) options_.progress({elapsed(), std::clamp(share, 0.0, 1.0), round, stage, so_far()});
     if (options_.interrupted && options_.interrupted()) interrupt();
+  }
+
+  std::vector<double> so_far() const {
+    std::vector<double> medians;
+    for (const Subject& s : subjects_)
+      if (!s.raw.empty()) medians.push_back(Samples{s.raw}.median());
+    return medians;
   }
 
   void interrupt() {

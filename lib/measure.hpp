@@ -45,6 +45,7 @@ struct MeasureProgress {
   double share = 0;     // 0 to 1 of the estimated whole
   int round = 0;
   std::string stage;    // "warm-up", "end to end", "op by op"
+  std::vector<double> so_far;  // per execution: median of its end-to-end passes up to now, seconds; empty before the first
 };
 
 struct MeasureOptions {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "reports/footnotes.hpp"
 #include "reports/format.hpp"
 #include "reports/html_assets.hpp"
 #include "reports/svg.hpp"
@@ -43,9 +44,9 @@ const char* verdict_class(std::string_view verdict) {
 }
 
 // `named`: the cell says its heading where the table is shown without its head (on a phone).
-std::string table_cell(const Cell& cell, const ReportColumn& column, bool named) {
+std::string table_cell(const Cell& cell, const ReportColumn& column, bool named, Footnotes& footnotes) {
   const bool numeric = is_numeric(column.unit);
-  const std::string shown = cell_text(cell, column);
+  const std::string shown = footnotes.shown(cell, column);
   std::string classes = "n";
   const bool path = shown.find('/') != std::string::npos && shown.find(' ') == std::string::npos;  // a slash in a sentence makes no path
   if (!numeric) classes = path ? "p" : shown.size() > 40 ? "w" : "k";
@@ -64,6 +65,7 @@ std::string table_cell(const Cell& cell, const ReportColumn& column, bool named)
       out += " title=\"" + title + (symbol.empty() || fraction ? "" : " " + std::string(symbol)) + "\"";
     }
   }
+  if (cell.missing() != nullptr && shown != cell_text(cell, column)) out += " title=\"" + xml_escape(printable(cell.missing()->reason)) + "\"";
   std::string content = inline_html(shown);
   if (classes == "p") {  // a path may be broken after its slashes
     for (std::size_t at = 0; (at = content.find('/', at)) != std::string::npos; at += 6) {
@@ -158,14 +160,16 @@ std::string render_html(const ReportTable& table) {
   }
   out += "</tr></thead>\n<tbody>\n";
   std::string footer;
+  Footnotes footnotes;
   for (const ReportTable::Row& row : table.rows) {
     std::string line = "<tr>";
-    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c], prose && table.columns.size() > 3);
+    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c], prose && table.columns.size() > 3, footnotes);
     (row.total ? footer : out) += line + "</tr>\n";
   }
   out += "</tbody>\n";
   if (!footer.empty()) out += "<tfoot>\n" + footer + "</tfoot>\n";
   out += "</table></div>\n";
+  for (const std::string& line : footnotes.lines()) out += "<p class=\"caption\">" + inline_html(line) + "</p>\n";
   if (!table.caption.empty()) out += "<p class=\"caption\">" + inline_html(table.caption) + "</p>\n";
   return out;
 }

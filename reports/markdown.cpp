@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "reports/footnotes.hpp"
 #include "reports/format.hpp"
 #include "reports/svg.hpp"
 #include "reports/text.hpp"
@@ -135,12 +136,13 @@ std::string render_markdown(const ReportTable& table) {
   }
   out += header + "\n" + rule + "\n";
   std::size_t plain = 0;
+  Footnotes footnotes;
   for (const ReportTable::Row& row : table.rows) {
     if (!row.total && table.preview_rows > 0 && plain++ >= static_cast<std::size_t>(table.preview_rows)) continue;
     std::string line = "|";
     for (const std::size_t c : shown) {
-      std::string text = escape(cell_text(row.cells[c], table.columns[c]));
-      if (row.cells[c].is_number()) text = unbroken(text);
+      std::string text = escape(footnotes.shown(row.cells[c], table.columns[c]));
+      if (is_numeric(table.columns[c].unit)) text = unbroken(text);
       line += " " + (row.total && !text.empty() ? "**" + text + "**" : text) + " |";
     }
     out += line + "\n";
@@ -148,6 +150,7 @@ std::string render_markdown(const ReportTable& table) {
   if (table.preview_rows > 0 && plain > static_cast<std::size_t>(table.preview_rows)) {
     out += fmt::format("\nand {} more rows (the CSV has all).\n", plain - static_cast<std::size_t>(table.preview_rows));
   }
+  for (const std::string& line : footnotes.lines()) out += "\n" + paragraph_text(line) + "\n";
   if (!hidden.empty()) out += "\nNot shown: " + escape(hidden) + " (text, HTML and JSON have them).\n";
   if (!table.caption.empty()) out += "\n" + paragraph_text(table.caption) + "\n";
   return out;

@@ -76,7 +76,9 @@ std::string left_out(const std::vector<std::string>& shown, const std::vector<Fi
 // Markdown's limit; more columns become a second table with the same leading ones.
 constexpr std::size_t kPageColumns = 11;
 
-void add_page_table(Document& document, const std::string& key, const std::string& title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& keys) {
+void add_page_table(Document& document, const std::string& key, const std::string& title, std::vector<Figures> rows, const std::vector<std::string>& lead, const std::vector<std::string>& keys) {
+  // A dense step has no distribution, a generation no step: their rows would be empty.
+  std::erase_if(rows, [&](const Figures& row) { return std::none_of(keys.begin(), keys.end(), [&](const std::string& each) { return row.has(each); }); });
   ReportTable whole = make_table(key, title, rows, lead, keys);
   std::size_t leading = 0;
   while (leading < whole.columns.size() && std::find(lead.begin(), lead.end(), whole.columns[leading].key) != lead.end()) ++leading;
@@ -109,7 +111,7 @@ void add_summary(Document& document, const std::vector<Figures>& rows, bool time
   if (timed) {
     const std::vector<std::string> times = without(kTimeKeys, !options.full_summary && repeats_median(rows) ? std::vector<std::string>{"p50_s"} : std::vector<std::string>{});
     std::vector<std::string> keys = page ? kPageKeys : times;
-    if (page && !any_has(rows, "measured_s")) keys.emplace_back("predicted_tokens_per_s");
+    if (page && !any_has(rows, "measured_s")) keys.insert(std::find(keys.begin(), keys.end(), "devices"), "predicted_tokens_per_s");
     for (const std::string& key : without(all_keys(rows), kProfileTotalKeys))
       if (options.full_summary && std::find(kCountKeys.begin(), kCountKeys.end(), key) == kCountKeys.end()) keys.push_back(key);
     if (page) add_page_table(document, "results", "Configurations", rows, lead, keys);

@@ -9,6 +9,7 @@
 #include "reports/format.hpp"
 #include "reports/record.hpp"
 #include "reports/record_plots.hpp"
+#include "reports/record_sentences.hpp"
 #include "reports/record_tables.hpp"
 
 namespace fathom {
@@ -33,9 +34,9 @@ std::string asked_text(const Record& record) {
     for (const Figures& row : scenarios)
       if (const Cell* cell = row.find(key))
         if (const std::string value = cell->exact() ? grouped(*cell->exact()) : exact_text(*cell); std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
-    if (values.empty() || values.size() > 4) continue;  // more than four are the rows of the table
-    std::string list;
-    for (const std::string& value : values) list += (list.empty() ? "" : " / ") + value;
+    if (values.empty()) continue;
+    // More than four are the rows of the table.
+    const std::string list = values.size() > 4 ? fmt::format("{} ... {} ({} values)", values.front(), values.back(), values.size()) : fmt::format("{}", fmt::join(values, " / "));
     const std::string name = std::string(key) == "phase" ? "" : std::string(key) + " ";
     text += (text.empty() ? "" : ", ") + name + list;
   }
@@ -54,138 +55,6 @@ void add_environment(KeyValues& list, const Figures& environment, const std::fun
 }
 
 namespace {
-
-std::string percent(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
-
-// What of the scenario tells the results of a record apart: keys of varying() without the model.
-std::vector<std::string> telling_apart(const std::vector<const Result*>& results) {
-  std::vector<Figures> rows;
-  for (const Result* result : results) rows.push_back(identified(*result, {}));
-  std::vector<std::string> keys = varying(rows);
-  std::erase(keys, "model");
-  return keys;
-}
-
-std::vector<const Result*> pointers(const Record& record) {
-  std::vector<const Result*> results;
-  for (const Result& result : record.results) results.push_back(&result);
-  return results;
-}
-
-// "`mod-60m`, batch 8"; several results that say the same: "`mod-60m`, batch 1 / 8". More than four values are a first and a last one.
-std::string name_of(const std::vector<const Result*>& results, const std::vector<std::string>& keys) {
-  std::string text = fmt::format("`{}`", results.front()->model);
-  for (const std::string& key : keys) {
-    std::vector<std::string> values;
-    bool words = false;
-    for (const Result* result : results) {
-      const Figures row = identified(*result, {});
-      const Cell* cell = row.find(key);
-      if (!cell) continue;
-      words = cell->words() != nullptr;
-      const std::string value = cell->exact() ? grouped(*cell->exact()) : exact_text(*cell);
-      if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
-    }
-    if (values.empty()) continue;
-    const std::string list = values.size() > 4 ? fmt::format("{} ... {}", values.front(), values.back()) : fmt::format("{}", fmt::join(values, " / "));
-    text += fmt::format(", {}{}", words ? "" : key + " ", list);
-  }
-  return text;
-}
-
-// The result in one sentence, for a MoD result that knows its dense twin; empty for others.
-std::string pair_sentence(const Result& result) {
-  const double flops = result.totals.number("flops_ratio");
-  if (std::isnan(flops)) return {};
-  std::string text = fmt::format("needs {} of the FLOPs of its dense twin", significant(flops, 4));
-  const double predicted = result.totals.number("predicted_ratio");
-  const double measured = result.totals.number("measured_ratio");
-  if (!std::isnan(predicted)) text += fmt::format("; predicted time ratio {}", significant(predicted, 4));
-  const double noise = result.totals.number("ratio_noise");
-  if (!std::isnan(measured)) text += fmt::format("; measured time ratio {}", significant(measured, 4));
-  if (!std::isnan(measured) && noise >= 0.001) text += fmt::format(" ± {}", significant(measured * noise, 2));
-  const Cell realised = realised_cell(result.totals);
-  const double unsure = realised_noise(result.totals);
-  if (realised.missing() && realised.missing()->reason == kTooNoisy)
-    text += ". The noise of that ratio is too large to say how much of the FLOPs saved became time saved";
-  else if (realised.is_number())
-    text += fmt::format(". Of the FLOPs saved, {}{} became time saved", percent(realised.value()),
-                        unsure > 0 ? fmt::format(" (± {} points)", significant(100 * unsure, 2)) : "");
-  else if (realised.missing() && !realised.missing()->reason.empty())
-    text += fmt::format(". Realised fraction: {}", realised.missing()->reason);
-  return text + ".";
-}
-
-void add_pair_paragraphs(Document& document, const Record& record) {
-  struct Said {
-    std::vector<const Result*> of;
-    std::string sentence;
-  };
-  std::vector<Said> all;
-  std::vector<const Result*> results;
-  for (const Result& result : record.results) {
-    const std::string sentence = pair_sentence(result);
-    if (sentence.empty()) continue;
-    results.push_back(&result);
-    if (!all.empty() && all.back().sentence == sentence && all.back().of.front()->model == result.model)
-      all.back().of.push_back(&result);  // a list of batch sizes may say the same over and over
-    else
-      all.push_back({{&result}, sentence});
-  }
-  const std::vector<std::string> keys = telling_apart(results);
-  for (const Said& said : all) {
-    const auto same_model = std::count_if(results.begin(), results.end(), [&](const Result* each) { return each->model == said.of.front()->model; });
-    const bool whole = static_cast<std::ptrdiff_t>(said.of.size()) == same_model;  // it holds for the model as it was asked for
-    const std::string name = name_of(said.of, whole ? std::vector<std::string>() : keys);
-    document.paragraph(fmt::format("{}{} {}", name, name == name_of(said.of, {}) ? "" : ":", said.sentence));
-  }
-}
-
-void add_error_paragraph(Document& document, const Record& record) {
-  std::string text;
-  const std::vector<std::string> keys = telling_apart(pointers(record));
-  for (const Result& result : record.results) {
-    const double predicted = result.totals.number("predicted_s");
-    const double measured = result.totals.number("measured_s");
-    if (std::isnan(predicted) || std::isnan(measured)) continue;
-    const double spread = result.totals.number("spread");
-    text += fmt::format("{}{}: predicted {}, measured {} (error {}{})", text.empty() ? "" : "; ", name_of({&result}, keys), format_value(predicted, Unit::kSeconds), format_value(measured, Unit::kSeconds),
-                        format_value(predicted / measured - 1, Unit::kSignedPercent, 3), spread > 0 ? fmt::format(", spread {}", format_value(spread, Unit::kPercent, 2)) : "");
-  }
-  if (!text.empty()) document.paragraph(text + ".");
-}
-
-// A run that nothing was predicted for: what was measured, and how well it is known.
-void add_measured_paragraph(Document& document, const Record& record) {
-  std::string text;
-  for (const Result& result : record.results) {
-    const double measured = result.totals.number("measured_s"), spread = result.totals.number("spread"), rate = result.totals.number("tokens_per_s");
-    if (std::isnan(measured) || !std::isnan(result.totals.number("predicted_s"))) continue;
-    text += fmt::format("{}`{}`: measured {}", text.empty() ? "" : "; ", result.model, format_value(measured, Unit::kSeconds));
-    if (!std::isnan(spread)) text += ", spread " + format_value(spread, Unit::kPercent, 2);
-    if (const Cell* samples = result.totals.find("samples"); samples && samples->is_number()) text += fmt::format(", {} samples", format_cell(*samples, Unit::kCount));
-    if (!std::isnan(rate)) text += ", " + format_value(rate, Unit::kTokenRate, 3);
-  }
-  if (!text.empty()) document.paragraph(text + ".");
-}
-
-// Two models that are no twins: ratios, and no word of FLOPs that were saved.
-void add_relative_paragraph(Document& document, const Result& result, const std::vector<std::string>& keys) {
-  const Cell* to = result.totals.find("relative_to");
-  if (!to || !to->words()) return;
-  std::string text;
-  const auto add = [&](const char* key, const char* what) {
-    const double ratio = result.totals.number(key), noise = result.totals.number("relative_noise");
-    if (std::isnan(ratio)) return;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", significant(ratio, 4));
-    if (std::string_view(key) == "relative_measured" && noise >= 0.001) text += fmt::format(" ± {}", significant(ratio * noise, 2));
-    text += fmt::format(" times {}", what);
-  };
-  add("relative_flops", "the FLOPs");
-  add("relative_predicted", "the predicted time");
-  add("relative_measured", "the measured time");
-  if (!text.empty()) document.paragraph(fmt::format("{} against `{}`: {}.", name_of({&result}, keys), *to->words(), text));
-}
 
 // Columns that were asked for and are in no table.
 void note_missing_columns(Document& document, const ViewOptions& options) {
@@ -210,13 +79,9 @@ Document view_record(const Record& record, const ViewOptions& options) {
   std::vector<std::string> models;
   for (const Result& result : record.results)
     if (std::find(models.begin(), models.end(), result.model) == models.end()) models.push_back(result.model);
-  document.title = fmt::format("fathom {}: {}", record.command, fmt::join(models, ", "));
+  document.title = fmt::format("fathom {}: {}", record.command, models.size() > 6 ? fmt::format("{} models", models.size()) : fmt::format("{}", fmt::join(models, ", ")));
   if (const std::string asked = asked_text(record); !asked.empty()) document.paragraph("Asked: " + asked + ".");
-  add_error_paragraph(document, record);
-  add_measured_paragraph(document, record);
-  add_pair_paragraphs(document, record);
-  const std::vector<std::string> keys = telling_apart(pointers(record));
-  for (const Result& result : record.results) add_relative_paragraph(document, result, keys);
+  add_sentences(document, record);
   add_result_tables(document, record, options);
   const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
   if (options.ops && timed) {

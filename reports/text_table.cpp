@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "reports/footnotes.hpp"
 #include "reports/text.hpp"
 #include "reports/text_style.hpp"
 #include "reports/utf8.hpp"
@@ -13,7 +14,6 @@ namespace {
 
 constexpr int kGap = 2;
 constexpr int kMinText = 8;
-constexpr int kLongStatus = 12;
 
 struct Layout {
   std::vector<std::size_t> shown;  // column indices
@@ -116,23 +116,14 @@ std::string render_text(const ReportTable& table, const TextOptions& options) {
     limit = std::min(plain, static_cast<std::size_t>(table.preview_rows));
     hidden = plain - limit;
   }
-  // A long reason for a missing number would widen its column; it becomes a footnote.
-  std::vector<std::string> footnotes;
-  const auto shown_text = [&](const Cell& cell, const ReportColumn& column) {
-    const std::string text = without_ticks(cell_text(cell, column));
-    if (cell.missing() == nullptr || !is_numeric(column.unit) || display_width(text) <= kLongStatus) return text;
-    const std::string reason = printable(cell.missing()->reason);
-    auto known = std::find(footnotes.begin(), footnotes.end(), reason);
-    if (known == footnotes.end()) known = footnotes.insert(known, reason);
-    return fmt::format("n/a [{}]", known - footnotes.begin() + 1);
-  };
+  Footnotes footnotes;
   std::vector<std::vector<std::string>> texts;
   std::vector<const ReportTable::Row*> rows;
   std::size_t taken = 0;
   for (const ReportTable::Row& row : table.rows) {
     if (!row.total && taken++ >= limit) continue;
     std::vector<std::string> line;
-    for (std::size_t c = 0; c < columns; ++c) line.push_back(shown_text(row.cells[c], table.columns[c]));
+    for (std::size_t c = 0; c < columns; ++c) line.push_back(without_ticks(footnotes.shown(row.cells[c], table.columns[c])));
     texts.push_back(std::move(line));
     rows.push_back(&row);
   }
@@ -188,8 +179,7 @@ std::string render_text(const ReportTable& table, const TextOptions& options) {
     above_total = !rows[r]->total;
     out += emit(texts[r], as_cell);
   }
-  std::vector<std::string> remarks;
-  for (std::size_t i = 0; i < footnotes.size(); ++i) remarks.push_back(fmt::format("[{}] {}", i + 1, footnotes[i]));
+  std::vector<std::string> remarks = footnotes.lines();
   if (hidden > 0) remarks.push_back(fmt::format("and {} more rows (-o csv has all)", hidden));
   if (!layout.dropped.empty()) {
     std::string names;

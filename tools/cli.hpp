@@ -92,6 +92,9 @@ struct OtherForms {
 };
 // The same for a document that is no record (lists, explanations): table, md, html; csv gives its first table, json its tables.
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms = {});
+// Writes the first line of a document that takes long to make (its title, or the header of its table, which `start` has already); emit_document() goes on after
+// it. So a reader sees that something comes, and one that has gone is noticed. False: it has gone.
+bool begin_document(const Document& start, const OutputFlags& flags, const OtherForms& forms = {});
 // Checks the --save names before anything expensive runs.
 void check_output_flags(const OutputFlags& flags);
 

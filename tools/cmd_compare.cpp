@@ -35,6 +35,7 @@ struct CompareArgs {
   std::vector<std::string> fail_on;
   OutputFlags output;
   std::string convention;
+  bool with_twin = false;
 };
 
 enum class Command { kPredict, kRun, kCompare };
@@ -64,8 +65,12 @@ void set_relatives(Record& record, const std::vector<Timed>& timed) {
   });
 }
 
-void name_predictor(Record& record, const std::vector<Timed>& timed) {
-  if (!timed.empty()) record.environment.set("predictor", Cell::text(std::string(predictor_name(timed.front().raw.predictor))));
+void name_predictor(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags) {
+  if (timed.empty()) return;
+  const PredictorKind predictor = timed.front().raw.predictor;
+  record.environment.set("predictor", Cell::text(std::string(predictor_name(predictor))));
+  if (predictor == PredictorKind::kRoofline && flags.predictor.empty() && flags.on.empty())
+    record.note("predicted is what the probed ceilings allow, and real kernels stay below them: `fathom calibrate` (minutes) fits this machine, and predictions are then of its kernels");
 }
 
 // Predictions go to disk before anything runs: a record that is interrupted, or doubted, shows what was predicted.
@@ -95,6 +100,30 @@ void add_generations(Record& record, const std::vector<Configuration>& generatio
   }
 }
 
+// The dense twin of every routed model that has none beside it.
+void add_dense_twins(std::vector<Configuration>& all) {
+  const size_t asked = all.size();
+  for (size_t i = 0; i < asked; ++i) {
+    std::vector<TwinKey> keys;
+    for (const Configuration& each : all) keys.push_back({&each.network, &each.scenario});
+    if (!all[i].network.has_routes() || find_twin(keys, i) >= 0) continue;
+    Configuration twin = all[i];
+    twin.network = dense_twin(twin.network);
+    twin.scenario = for_dense_twin(twin.network, twin.scenario);
+    // What --mod-every has made of a dense model goes back to that model's name.
+    const size_t made = twin.label.find("+mod(");
+    twin.network.name = twin.label = made == std::string::npos ? twin.label + "-dense" : twin.label.substr(0, made);
+    all.push_back(std::move(twin));
+  }
+}
+
+// What is asked for, the twins of --with-twin last.
+std::vector<Configuration> asked_configurations(const CompareArgs& flags, bool gpu, std::vector<RecordNote>& notes) {
+  std::vector<Configuration> all = expand(flags.model, flags.scenario, gpu, notes);
+  if (flags.with_twin) add_dense_twins(all);
+  return all;
+}
+
 // Time, activity and counters in processes of their own, joined here.
 int run_profiled(const CompareArgs& flags, Command command) {
   Record record = new_record(command == Command::kRun ? "run" : "compare");
@@ -113,7 +142,7 @@ int run_profile_pass(const CompareArgs& flags, Command command) {
   std::optional<Machine> machine;
   if (predicts) machine = resolve_machine(flags.timed.on, true);
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
-  std::vector<Configuration> configurations = expand(flags.model, flags.scenario, gpu, record.notes);
+  std::vector<Configuration> configurations = asked_configurations(flags, gpu, record.notes);
   take_generations(configurations);
   std::vector<Timed> timed = make_timed(configurations);
   if (predicts) predict_all(timed, *machine, flags.timed);
@@ -135,6 +164,7 @@ void note_unread(const CLI::App& app, const CompareArgs& flags, Command command,
   if (flags.timed.rounds > 0) note_unused(app, {"--time"}, "--rounds says how long", notes);
   const bool generates = std::all_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; });
   if (generates) note_unused(app, {"--time", "--rounds"}, "a generation is run once, token by token", notes);
+  if (std::none_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.network.has_routes(); })) note_unused(app, {"--with-twin"}, "no model is routed", notes);
   if (generates) note_unused(app, {"--ops"}, "a generation has no single list of ops", notes);
   if (command == Command::kRun) note_unused(app, {"--steps", "--learning-rate"}, "only training on a text (--corpus FILE) reads it", notes);
   const bool gpu = machine && machine->kind == MachineKind::kGpu;
@@ -200,7 +230,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda" && flags.timed.backend != "fake")
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
-  std::vector<Configuration> configurations = expand(flags.model, flags.scenario, gpu, record.notes);
+  std::vector<Configuration> configurations = asked_configurations(flags, gpu, record.notes);
   note_unread(app, flags, command, configurations, machine ? &*machine : nullptr, record.notes);
   const std::vector<Configuration> generations = take_generations(configurations);
   std::vector<Timed> timed = make_timed(configurations);
@@ -217,7 +247,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
     }
     for (Timed& twin : make_timed(twins)) timed.push_back(std::move(twin));
     predict_all(timed, *machine, flags.timed);
-    name_predictor(record, timed);
+    name_predictor(record, timed, flags.timed);
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
@@ -228,10 +258,13 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   }
   const auto is_realised = [](const Condition& condition) { return condition.kind == Condition::Kind::kRealised; };
   if (std::any_of(conditions.begin(), conditions.end(), is_realised) && std::none_of(timed.begin(), timed.end(), [](const Timed& each) { return each.twin >= 0; }))
-    throw_input(kNoTwin, {"", 0, "--fail-on"}, "name it beside the routed model, such as mod-60m dense-60m");
+    throw_input(kNoTwin, {"", 0, "--fail-on"}, "name it beside the routed model, such as mod-60m dense-60m, or add --with-twin");
   if (predicts) {
     predict_all(timed, *machine, flags.timed, true);
-    name_predictor(record, timed);
+    name_predictor(record, timed, flags.timed);
+    for (const Timed& each : timed)
+      if (each.configuration.network.has_routes() && each.twin < 0 && flags.profile.pass.empty())
+        record.note(fmt::format("{}: how much of the FLOPs saved becomes time is not told without its dense twin: --with-twin runs it too", each.configuration.label));
     record.predicted_at = utc_now();
     save_prediction_first(record, make_results(timed, &*machine, command, flags.timed, false), flags.output);
   }
@@ -267,6 +300,7 @@ void add_timed(CLI::App& app, int& exit_code, Command command, const char* name,
   } else {
     add_measure_flags(*sub, flags->timed);
     add_profile_flags(*sub, flags->profile);
+    sub->add_flag("--with-twin", flags->with_twin, "also run the dense twin of every routed model")->group("MoD twin");
   }
   if (command == Command::kCompare) {
     add_fail_on(*sub, flags->fail_on);

@@ -14,6 +14,7 @@
 #include "reports/columns.hpp"
 #include "reports/save.hpp"
 #include "tools/cli.hpp"
+#include "tools/fail_on.hpp"
 #include "tools/help.hpp"
 #include "tools/machines.hpp"
 
@@ -46,7 +47,7 @@ Choices values_of_options() {
       {"--color", {"auto", "always", "never"}},
       {"--output", {"table", "md", "csv", "json", "html"}},
       {"--do", {"count", "predict", "compare"}},
-      {"--fail-on", {"slower=", "faster=", "op-slower=", "predicted=", "memory=", "counts", "missing", "undecided", "error=", "realised=", "noisy", "faster-than-light"}},
+      {"--fail-on", condition_words()},
       {"--profile", {"off", "events", "activity", "counters", "require"}},
   };
   for (const auto& [name, summary] : list_machine_names()) values["--on"].push_back(name);
@@ -66,6 +67,12 @@ bool is_list(const std::string& option) { return option == "--columns" || option
 
 bool takes_files(const CLI::App& command) { return command.get_name() != "completion" && command.get_name() != "list"; }
 
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  return names;
+}
+
 // Words of a command's arguments; none: files.
 std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& root) {
   const std::string& name = command.get_name();
@@ -78,7 +85,7 @@ std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& r
     words = {"models", "machines", "backends", "ops", "columns"};
   } else if (name == "completion") {
     words = {"bash", "zsh", "fish", "man"};
-    for (const CLI::App* each : commands_of(root)) words.push_back(each->get_name());  // after man
+    for (const std::string& each : command_names(root)) words.push_back(each);  // after man
   } else {
     for (const OptionText& option : options_of(command))
       if (option.positional && option.name == "MODEL")
@@ -86,6 +93,9 @@ std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& r
   }
   return words;
 }
+
+// "fathom help COMMAND" is understood beside the declared commands.
+constexpr const char* kHelp = "what most people need of a command";
 
 // The program's own options, which stand where a command would.
 std::vector<OptionText> own_options(const CLI::App& app) {
@@ -105,8 +115,8 @@ std::string bash_script(const CLI::App& app) {
     else
       out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", option == "--output" ? "--output|-o" : option, join(words));
   out += "    --save) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n";
-  std::vector<std::string> names;
-  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  std::vector<std::string> names = command_names(app);
+  names.emplace_back("help");
   for (const OptionText& option : own_options(app)) names.push_back(option.name);
   out += fmt::format("  if ((COMP_CWORD == 1)); then\n    COMPREPLY=($(compgen -W '{}' -- \"$cur\"))\n    return\n  fi\n  case ${{COMP_WORDS[1]}} in\n", join(names));
   for (const CLI::App* command : commands_of(app)) {
@@ -115,9 +125,10 @@ std::string bash_script(const CLI::App& app) {
       if (!option.positional) options.push_back(option.name);
     out += fmt::format("    {})\n      if [[ $cur == -* ]]; then words='{}'; else words='{}'; fi ;;\n", command->get_name(), join(options), join(arguments_of(*command, app)));
   }
-  std::string no_files;
+  out += fmt::format("    help) words='{}' ;;\n", join(command_names(app)));
+  std::string no_files = "help";
   for (const CLI::App* command : commands_of(app))
-    if (!takes_files(*command)) no_files += (no_files.empty() ? "" : "|") + command->get_name();
+    if (!takes_files(*command)) no_files += "|" + command->get_name();
   out += "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n  [[ $cur == -* || ${COMP_WORDS[1]} == @(" + no_files + ") ]] || COMPREPLY+=($(compgen -f -- \"$cur\"))\n}\ncomplete -o filenames -F _fathom fathom\n";
   return out;
 }
@@ -136,6 +147,7 @@ std::string zsh_text(const std::string& text) {
 std::string zsh_script(const CLI::App& app) {
   std::string out = "#compdef fathom\n# zsh completion of fathom: put this file as _fathom into a folder of $fpath\n_fathom() {\n  local -a commands\n  commands=(\n";
   for (const CLI::App* command : commands_of(app)) out += fmt::format("    '{}:{}'\n", command->get_name(), zsh_text(command->get_description()));
+  out += fmt::format("    'help:{}'\n", kHelp);
   out += "  )\n  if (( CURRENT == 2 )); then\n    local -a options\n    options=(\n";
   for (const OptionText& option : own_options(app)) out += fmt::format("      '{}:{}'\n", option.name, zsh_text(option.description));
   out += "    )\n    _describe command commands -- options\n    return\n  fi\n  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";
@@ -159,6 +171,7 @@ std::string zsh_script(const CLI::App& app) {
     else out += " \\\n        '*:file:_files'";
     out += " ;;\n";
   }
+  out += fmt::format("    help) _arguments '1:command:({})' ;;\n", join(command_names(app)));
   return out + "  esac\n}\n_fathom \"$@\"\n";
 }
 
@@ -175,6 +188,7 @@ std::string fish_script(const CLI::App& app) {
   std::string out = "# fish completion of fathom: put this file into ~/.config/fish/completions/fathom.fish\n";
   for (const CLI::App* command : commands_of(app))
     out += fmt::format("complete -c fathom -n __fish_use_subcommand -x -a '{}' -d '{}'\n", command->get_name(), fish_text(command->get_description()));
+  out += fmt::format("complete -c fathom -n __fish_use_subcommand -x -a help -d '{}'\ncomplete -c fathom -n '__fish_seen_subcommand_from help' -f -a '{}'\n", kHelp, join(command_names(app)));
   for (const OptionText& option : own_options(app))
     out += fmt::format("complete -c fathom -n __fish_use_subcommand -l {} -d '{}'\n", option.name.substr(2), fish_text(option.description));
   const Choices values = values_of_options();

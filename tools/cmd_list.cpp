@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "lib/error.hpp"
-#include "lib/op.hpp"
+#include "lib/explain.hpp"
 #include "models/registry.hpp"
 #include "reports/columns.hpp"
 #include "tools/cli.hpp"
@@ -35,7 +35,8 @@ int run_list(const ListArgs& flags) {
     for (const auto& [name, summary] : list_backend_names()) table.add_row({Cell::text(name), Cell::text(summary)});
   } else if (flags.what == "ops") {
     document.title = "Op kinds";
-    for (std::string_view kind : kind_names()) table.add_row({Cell::text(std::string(kind)), Cell::text("fathom explain " + std::string(kind))});
+    for (const KindExplanation& kind : kind_explanations()) table.add_row({Cell::text(std::string(kind.kind)), Cell::text(std::string(kind.what))});
+    table.caption = "`fathom explain NAME` has its FLOP, elements, bytes and source.";
   } else if (flags.what == "columns") {
     document.title = "Columns and JSON keys";
     for (const Column& column : all_columns()) table.add_row({Cell::text(std::string(column.key)), Cell::text(std::string(column.meaning))});

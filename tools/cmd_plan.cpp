@@ -90,7 +90,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   facts.add_text("time", time_source);
   document.add(std::move(facts));
   ReportTable rows("plan", "");
-  rows.add_column(ReportColumn{"budget", "budget", Unit::kFlop, 0});
+  rows.add_column(ReportColumn{"budget_flops", "budget", Unit::kFlop, 0});
   rows.add_column(ReportColumn{"model", "model", Unit::kText, 0});
   rows.add_column(ReportColumn{"variant", "variant", Unit::kText, 0});
   rows.add_column(ReportColumn{"layers", "layers", Unit::kCount, 1});
@@ -126,9 +126,11 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
     std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
     rows.columns[c].like = times[times.size() / 2];
   }
+  rows.caption = "Forward FLOPs of a sequence: `of dense` over the dense model's, `of optimum` over those of the dense model that the law would train with this budget (below); `tokens` are those of all steps"
+                 + std::string(timed ? "; `wall-clock` is steps x step." : ".");
   document.add(std::move(rows));
   ReportTable optima("optima", "The dense optimum by the law");
-  optima.add_column(ReportColumn{"budget", "budget", Unit::kFlop, 0});
+  optima.add_column(ReportColumn{"budget_flops", "budget", Unit::kFlop, 0});
   optima.add_column(ReportColumn{"params_total", "params", Unit::kCount, 0});
   optima.add_column(ReportColumn{"tokens", "tokens", Unit::kCount, 0});
   optima.add_column(ReportColumn{"forward_flops", "forward / sequence", Unit::kFlop, 0});

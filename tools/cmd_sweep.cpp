@@ -9,6 +9,7 @@
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
+#include "reports/text.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
@@ -38,32 +39,48 @@ SweepKind parse_kind(const std::string& word) {
   throw_input(fmt::format("unknown kind of sweep '{}'", word), {"", 0, "--do"}, name_hint(word, words));
 }
 
-// One table of kept rows, columns in the order of the file.
-ReportTable kept_table(const std::string& key, const std::string& title, const std::vector<SweepFront::Entry>& entries, const RowWriter& writer, const std::vector<Objective>& ranked) {
+// A column as tables head it.
+std::string label_of(const std::string& key) {
+  const Column* column = find_column(key);
+  return column ? std::string(column->label) : key;
+}
+
+// One table of kept rows. `brief`, for people: first what tells the rows apart and what ranks them; what is the same in all of them is said below. Else all columns in
+// the order of the file.
+ReportTable kept_table(const std::string& key, const std::string& title, const std::vector<SweepFront::Entry>& entries, const RowWriter& writer, const std::vector<Objective>& ranked, bool brief) {
   ReportTable table(key, title);
   const auto ranks = [&](const std::string& name) { return std::any_of(ranked.begin(), ranked.end(), [&](const Objective& objective) { return objective.key == name; }); };
-  const auto add = [&](const std::string& name, Unit unit, int priority) {
-    if (find_column(name)) {
-      table.add_column(name).priority = priority;
-    } else {
-      table.add_column(ReportColumn{name, name, unit, priority});
-    }
-  };
-  // What tells the rows apart goes before all but the columns that rank; what is the same in all of them gives way first and is said below.
   std::vector<std::vector<Cell>> rows;
   for (const SweepFront::Entry& entry : entries) rows.push_back(writer.read(entry.line));
   const auto varies = [&](std::size_t c) { return std::any_of(rows.begin(), rows.end(), [&](const std::vector<Cell>& row) { return exact_text(row[c]) != exact_text(rows[0][c]); }); };
+  struct Shown {
+    std::size_t from;  // the cell of a row
+    std::string key;
+    Unit unit;
+    int priority;
+  };
+  std::vector<Shown> shown;
   std::string same;
-  for (std::size_t c = 0; c < writer.keys().size(); ++c) {
-    const SweepColumn& column = writer.keys()[c];
-    const bool constant = rows.size() > 1 && !varies(c);
-    add(column.key, column.unit, constant ? 9 : rows.size() > 1 ? 1 : 2);
-    if (constant && !rows[0][c].empty()) same += fmt::format("{}{} {}", same.empty() ? "The same in every row: " : ", ", column.key, exact_text(rows[0][c]));
+  const auto take = [&](std::size_t c, const std::string& name, Unit unit, int priority) {
+    if (!brief || rows.size() < 2 || varies(c) || ranks(name)) return shown.push_back({c, name, unit, priority});
+    const ReportColumn column{name, label_of(name), find_column(name) ? find_column(name)->unit : unit, 0};
+    if (!rows[0][c].empty()) same += fmt::format("{}{} {}", same.empty() ? "The same in every row: " : ", ", column.label, cell_text(rows[0][c], column));
+  };
+  const std::size_t keys = writer.keys().size();
+  for (std::size_t c = 0; c < keys; ++c) take(c, writer.keys()[c].key, writer.keys()[c].unit, rows.size() > 1 ? 1 : 2);
+  for (std::size_t f = 0; f < writer.figures().size(); ++f) {
+    const std::string& figure = writer.figures()[f];
+    take(keys + f, figure, Unit::kNone, ranks(figure) ? 0 : figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 2 : 3);
+  }
+  if (brief) std::stable_sort(shown.begin(), shown.end(), [&](const Shown& a, const Shown& b) { return (a.from < keys ? 0 : ranks(a.key) ? 1 : 2) < (b.from < keys ? 0 : ranks(b.key) ? 1 : 2); });
+  for (const Shown& each : shown) {
+    if (find_column(each.key)) table.add_column(each.key).priority = each.priority;
+    else table.add_column(ReportColumn{each.key, each.key, each.unit, each.priority});
   }
   if (!same.empty()) table.caption = same + ".";
-  for (const std::string& figure : writer.figures()) add(figure, Unit::kNone, ranks(figure) ? 0 : figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 2 : 3);
-  for (std::vector<Cell>& cells : rows) {
-    cells.pop_back();  // kept rows have no status
+  for (const std::vector<Cell>& row : rows) {
+    std::vector<Cell> cells;
+    for (const Shown& each : shown) cells.push_back(row[each.from]);
     table.add_row(std::move(cells));
   }
   return table;
@@ -71,7 +88,7 @@ ReportTable kept_table(const std::string& key, const std::string& title, const s
 
 std::string names_of(const std::vector<Objective>& objectives) {
   std::string text;
-  for (const Objective& objective : objectives) text += (text.empty() ? "" : ", ") + std::string(objective.maximise ? "most " : "least ") + objective.key;
+  for (const Objective& objective : objectives) text += (text.empty() ? "" : ", ") + std::string(objective.maximise ? "most " : "least ") + label_of(objective.key);
   return text;
 }
 
@@ -149,20 +166,41 @@ int run(const SweepArgs& flags) {
   for (const std::string& item : flags.columns)
     for (const std::string& name : split(item, ',')) columns.push_back(name);
   const RowWriter writer(format, space.columns(), figure_columns(kind, space, columns, extra));
-  SweepKeepers keepers;
-  if (!objectives.empty()) keepers.front = std::make_unique<SweepFront>(objectives);
-  if (!by.empty()) keepers.top = std::make_unique<SweepTop>(by[0], static_cast<std::size_t>(flags.top.value_or(0)));
+  const auto new_keepers = [&] {
+    SweepKeepers keepers;
+    if (!objectives.empty()) keepers.front = std::make_unique<SweepFront>(objectives);
+    if (!by.empty()) keepers.top = std::make_unique<SweepTop>(by[0], static_cast<std::size_t>(flags.top.value_or(0)));
+    return keepers;
+  };
+  SweepKeepers keepers = new_keepers();
 
   PredictOptions prediction;
   if (machine) prediction = predict_options(*machine, flags.timed);
   prediction.follow_placement = false;  // residency by tensor: no memory plan per row
+  MeasureRow measure_row;
+  if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags.timed);
+  const auto make = [&] {
+    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr);
+  };
+  catch_interrupts();
   SweepProgress before;
   if (flags.resume) {
     // What is measured cannot be worked out again; what is counted beside it can.
     const bool measured = kind == SweepKind::kCompare;
     const std::vector<std::string> counted = measured ? counted_keys(writer.figures()) : writer.figures();
     RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr);
-    before = read_progress(path, space, writer, keepers, check, measured ? &counted : nullptr);
+    const std::vector<std::string>* const known = measured ? &counted : nullptr;
+    before = read_progress(path, space, writer, keepers, check, known);
+    if (const std::vector<std::uint64_t> rows = before.unmeasured; !rows.empty()) {
+      const std::string what = fmt::format("{} {} in {}", rows.size(), rows.size() == 1 ? "row without a measured time" : "rows without a measured time", path);
+      if (!measure_again(path, space, writer, rows, *make(), interrupted)) {
+        if (!flags.output.quiet) fmt::print(stderr, "fathom: interrupted; {}: continue with --resume\n", what);
+        return 130;
+      }
+      if (!flags.output.quiet) fmt::print(stderr, "fathom: measured again: {}\n", what);
+      keepers = new_keepers();
+      before = read_progress(path, space, writer, keepers, check, known);
+    }
   }
   if (!flags.output.quiet) {
     for (const std::string& note : space.notes()) fmt::print(stderr, "fathom: {}\n", note);
@@ -178,13 +216,7 @@ int run(const SweepArgs& flags) {
   options.first = before.rows;
   options.quiet = flags.output.quiet;
   options.interrupted = interrupted;
-  catch_interrupts();
   const std::unique_ptr<SweepSink> sink = !path.empty() ? file_sink(path, before.bytes > 0, before.bytes) : rows_to_stdout ? stdout_sink() : no_sink();
-  MeasureRow measure_row;
-  if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags.timed);
-  const auto make = [&] {
-    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr);
-  };
   const SweepOutcome outcome = run_sweep(space, writer, make, options, *sink, keepers);
 
   if (outcome.done > 0 && outcome.failed == outcome.done && before.rows == before.failed && !outcome.interrupted)
@@ -198,10 +230,12 @@ int run(const SweepArgs& flags) {
   if (keeps && !outcome.closed) {
     Document document;
     document.title = fmt::format("Sweep of {} configurations", before.rows + outcome.done);
-    if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer, objectives));
-    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", *flags.top, names_of(by)), keepers.top->sorted(), writer, by));
+    const bool brief = table_flags.format != "csv" && table_flags.format != "json";
+    if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer, objectives, brief));
+    if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", *flags.top, names_of(by)), keepers.top->sorted(), writer, by, brief));
     OtherForms forms;
-    forms.asked = fmt::format("{}, {}, {} configurations{}", fmt::join(flags.model.models, ", "), flags.what, before.rows + outcome.done, machine ? ", machine " + machine->name : "");
+    const std::vector<std::string>& models = flags.model.models;
+    forms.asked = fmt::format("{}, {}, {} configurations{}", models.size() > 6 ? fmt::format("{} models", models.size()) : fmt::format("{}", fmt::join(models, ", ")), flags.what, before.rows + outcome.done, machine ? ", machine " + machine->name : "");
     if (kind == SweepKind::kCompare && flags.timed.backend != "fake") set_host_facts(forms.environment, flags.timed.backend, flags.timed.threads);
     emit_document(document, table_flags, forms);
   }

@@ -19,22 +19,23 @@ using Kind = Condition::Kind;
 struct Known {
   const char* name;
   Kind kind;
-  bool limited;   // takes =X%
-  bool records;   // of two records; else of one run (kError is of both: the second record)
+  const char* example;  // of its limit; nullptr: takes none
+  bool records;         // of two records; else of one run (kError is of both: the second record)
+  bool limited() const { return example != nullptr; }
 };
 constexpr Known kKnown[] = {
-    {"slower", Kind::kSlower, true, true},        {"faster", Kind::kFaster, true, true},     {"op-slower", Kind::kOpSlower, true, true}, {"predicted", Kind::kPredicted, true, true},
-    {"memory", Kind::kMemory, true, true},        {"counts", Kind::kCounts, false, true},    {"missing", Kind::kMissing, false, true},   {"undecided", Kind::kUndecided, false, true},
-    {"error", Kind::kError, true, false},         {"realised", Kind::kRealised, true, false}, {"noisy", Kind::kNoisy, false, false},      {"faster-than-light", Kind::kFasterThanLight, false, false},
+    {"slower", Kind::kSlower, "5%", true},    {"op-slower", Kind::kOpSlower, "5%", true}, {"faster", Kind::kFaster, "5%", true},       {"predicted", Kind::kPredicted, "5%", true},
+    {"memory", Kind::kMemory, "5%", true},    {"counts", Kind::kCounts, nullptr, true},   {"missing", Kind::kMissing, nullptr, true},  {"undecided", Kind::kUndecided, nullptr, true},
+    {"error", Kind::kError, "25%", false},    {"realised", Kind::kRealised, "50%", false}, {"noisy", Kind::kNoisy, nullptr, false},     {"faster-than-light", Kind::kFasterThanLight, nullptr, false},
 };
 
 std::string percent(double fraction) { return format_value(std::abs(fraction), Unit::kPercent, 3); }
 
-double parse_percent(const std::string& text, const std::string& condition) {
+double parse_percent(const std::string& text, const Known& condition) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() - 1 || *end != '%' || !(value >= 0) || value > 1e6)
-    throw Error(ErrorKind::kUsage, fmt::format("--fail-on {}: '{}' is not a percentage", condition, text), {}, fmt::format("write {}=5%", condition));
+    throw Error(ErrorKind::kUsage, fmt::format("--fail-on {}: '{}' is not a percentage", condition.name, text), {}, fmt::format("write {}={}", condition.name, condition.example));
   return value / 100;
 }
 
@@ -99,8 +100,20 @@ void judge(std::vector<std::string>& reasons, const Condition& condition, const 
 }  // namespace
 
 void add_fail_on(CLI::App& app, std::vector<std::string>& texts) {
-  app.add_option("--fail-on", texts, "exit 1 if: slower=5%, op-slower=, faster=, predicted=, memory=, counts, missing, undecided of two records; error=25%, realised=, noisy, faster-than-light of a run")
-      ->allow_extra_args(false)->type_name("COND")->group("Conditions");
+  // The first condition that takes a limit shows how it is written.
+  const auto listed = [](bool records) {
+    std::string text;
+    for (const Known& known : kKnown)
+      if (known.records == records) text += (text.empty() ? "" : ", ") + std::string(known.name) + (!known.limited() ? "" : text.empty() ? std::string("=") + known.example : "=");
+    return text;
+  };
+  app.add_option("--fail-on", texts, fmt::format("exit 1 if: {} of two records; {} of a run", listed(true), listed(false)))->allow_extra_args(false)->type_name("COND")->group("Conditions");
+}
+
+std::vector<std::string> condition_words() {
+  std::vector<std::string> words;
+  for (const Known& known : kKnown) words.push_back(std::string(known.name) + (known.limited() ? "=" : ""));
+  return words;
 }
 
 std::vector<Condition> parse_conditions(const std::vector<std::string>& texts, bool records) {
@@ -115,12 +128,13 @@ std::vector<Condition> parse_conditions(const std::vector<std::string>& texts, b
       if (name == each.name) known = &each;
     }
     if (!known) throw_input(fmt::format("unknown condition '{}'", name), {"", 0, "--fail-on"}, name_hint(name, names));
-    if (known->records && !records) throw_input(fmt::format("'{}' compares two records", name), {"", 0, "--fail-on"}, "fathom compare before.json after.json --fail-on " + text);
+    const std::string written = known->limited() && equals == std::string::npos ? fmt::format("{}={}", name, known->example) : text;
+    if (known->records && !records) throw_input(fmt::format("'{}' compares two records", name), {"", 0, "--fail-on"}, "fathom compare before.json after.json --fail-on " + written);
     if (known->kind != Kind::kError && !known->records && records)
-      throw_input(fmt::format("'{}' is a condition of one run", name), {"", 0, "--fail-on"}, "fathom compare MODEL --fail-on " + text);
-    if (known->limited != (equals != std::string::npos))
-      throw Error(ErrorKind::kUsage, fmt::format("--fail-on {}: {}", name, known->limited ? "the limit is missing" : "takes no limit"), {}, known->limited ? fmt::format("write {}=5%", name) : "");
-    conditions.push_back({known->kind, known->limited ? parse_percent(text.substr(equals + 1), name) : 0.0, text});
+      throw_input(fmt::format("'{}' is a condition of one run", name), {"", 0, "--fail-on"}, "fathom compare MODEL --fail-on " + written);
+    if (known->limited() != (equals != std::string::npos))
+      throw Error(ErrorKind::kUsage, fmt::format("--fail-on {}: {}", name, known->limited() ? "the limit is missing" : "takes no limit"), {}, known->limited() ? fmt::format("write {}={}", name, known->example) : "");
+    conditions.push_back({known->kind, known->limited() ? parse_percent(text.substr(equals + 1), *known) : 0.0, text});
   }
   return conditions;
 }

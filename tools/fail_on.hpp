@@ -20,6 +20,8 @@ struct Condition {
 // Why a routed model alone has no realised fraction, and what to do.
 inline constexpr const char* kNoTwin = "no realised fraction: add the dense twin";
 
+// Every condition as it is begun: "slower=", "counts"; for completion.
+std::vector<std::string> condition_words();
 void add_fail_on(CLI::App& app, std::vector<std::string>& texts);
 
 // "slower=5%", "counts". Throws Error(kUsage) when it cannot be parsed, Error(kInput) for a condition that is unknown, or that asks

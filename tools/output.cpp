@@ -25,6 +25,7 @@ namespace {
 
 std::string g_arguments;
 std::vector<std::string> g_argument_list;
+std::string g_begun;  // the first line of a document that is not finished yet
 
 const std::vector<std::string> kFormats = {"table", "md", "csv", "json", "html"};
 
@@ -107,6 +108,36 @@ Document as_page(const Document& document, const OtherForms& forms) {
   return page.heading("Reproduce", 3).code("fathom " + g_arguments);
 }
 
+// Of a document: `page` is it as it stands alone.
+std::string render_form(const Document& document, const Document& page, const std::string& format, bool file, const OutputFlags& flags, const OtherForms& forms) {
+  if (format == "md") return render_markdown(page);
+  if (format == "html") return render_html(page);
+  if (format == "json" && forms.json) return forms.json();
+  if (format == "csv" && forms.csv) return forms.csv();
+  const std::vector<const ReportTable*> tables = tables_of(document);
+  if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
+  if (format == "json") {
+    JsonWriter json;
+    json.begin_object().member("title", document.title).key("tables").begin_object();
+    for (const ReportTable* table : tables) {
+      json.key(table->key);
+      write_table(json, *table);
+    }
+    json.end_object().key("facts").begin_object();
+    for (const DocumentPart& part : document.parts)
+      if (const auto* list = std::get_if<KeyValues>(&part))
+        for (const KeyValues::Item& item : list->items) {
+          json.key(item.label.empty() ? item.key : item.label);
+          write_cell(json, item.value);
+        }
+    json.end_object().end_object();
+    return json.finish();
+  }
+  TextOptions options = text_options(flags);
+  if (file) options.colour = false;
+  return render_text(document, options);
+}
+
 }  // namespace
 
 const std::vector<std::string>& remembered_arguments() { return g_argument_list; }
@@ -162,38 +193,20 @@ void check_output_flags(const OutputFlags& flags) {
     if (!known(extension_of(path)) && !is_plot_format(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html, .txt, or .svg, .png, .gp for the plots");
 }
 
+bool begin_document(const Document& start, const OutputFlags& flags, const OtherForms& forms) {
+  const std::string text = render_form(start, start, flags.format, false, flags, forms);
+  g_begun = text.substr(0, text.find('\n') + 1);
+  return write_stream(STDOUT_FILENO, g_begun) == StreamStatus::kDone;
+}
+
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms) {
   const Document page = forms.asked.empty() ? document : as_page(document, forms);
-  const auto rendered = [&](const std::string& format, bool file) -> std::string {
-    if (format == "md") return render_markdown(page);
-    if (format == "html") return render_html(page);
-    if (format == "json" && forms.json) return forms.json();
-    if (format == "csv" && forms.csv) return forms.csv();
-    const std::vector<const ReportTable*> tables = tables_of(document);
-    if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
-    if (format == "json") {
-      JsonWriter json;
-      json.begin_object().member("title", document.title).key("tables").begin_object();
-      for (const ReportTable* table : tables) {
-        json.key(table->key);
-        write_table(json, *table);
-      }
-      json.end_object().key("facts").begin_object();
-      for (const DocumentPart& part : document.parts)
-        if (const auto* list = std::get_if<KeyValues>(&part))
-          for (const KeyValues::Item& item : list->items) {
-            json.key(item.label.empty() ? item.key : item.label);
-            write_cell(json, item.value);
-          }
-      json.end_object().end_object();
-      return json.finish();
-    }
-    TextOptions options = text_options(flags);
-    if (file) options.colour = false;
-    return render_text(document, options);
-  };
+  const auto rendered = [&](const std::string& format, bool file) { return render_form(document, page, format, file, flags, forms); };
   for (const std::string& path : flags.save) save_one(path, [&] { return page; }, [&](const std::string& format) { return rendered(format, true); });
-  write_stream(STDOUT_FILENO, rendered(flags.format, false));
+  const std::string text = rendered(flags.format, false);
+  // What begin_document() has written is not written twice.
+  const std::size_t begun = text.compare(0, g_begun.size(), g_begun) == 0 ? g_begun.size() : 0;
+  write_stream(STDOUT_FILENO, std::string_view(text).substr(begun));
   return 0;
 }
 
@@ -216,7 +229,9 @@ void Progress::show(const std::string& text, double share, double elapsed) {
   const double left = share > 0.02 ? elapsed / share - elapsed : -1;
   // Past the time that was planned, the least number of rounds still has to end.
   const std::string eta = share >= 1 ? ", last rounds" : left >= 0 ? fmt::format(", {:.0f} s left", left) : "";
-  fmt::print(stderr, "\r\033[K{} {:3.0f} %{}", text, share * 100, eta);
+  // A line that wraps could not be rewritten in place: the text gives way to its end.
+  const std::string end = fmt::format(" {:3.0f} %{}", share * 100, eta);
+  fmt::print(stderr, "\r\033[K{}{}", clip_middle(printable(text), std::max(1, terminal_width(STDERR_FILENO) - 1 - display_width(end))), end);
   std::fflush(stderr);
 }
 

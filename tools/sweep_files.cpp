@@ -11,6 +11,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "lib/backend.hpp"
 #include "lib/error.hpp"
 #include "reports/format.hpp"
 #include "reports/save.hpp"
@@ -147,11 +148,9 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
   std::vector<SweepValue> values;
   int number = 0;
   bool header = writer.header().empty();
-  // A row without its measured time, as an interrupt once left behind: the last one is measured again.
+  // A row without its measured time, as an interrupt once left behind.
   const auto measured = std::find(writer.figures().begin(), writer.figures().end(), "measured_s");
   const std::size_t time = writer.keys().size() + static_cast<std::size_t>(measured - writer.figures().begin());
-  SweepProgress before;
-  bool half = false;
   while (std::getline(file, line)) {
     if (file.eof()) {  // no line end: died while writing it
       progress.dropped = true;
@@ -171,8 +170,7 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
     const std::size_t keys = row.size();
     if (line.compare(0, keys, row) != 0 || line.size() == keys || line[keys] != ',') other(number, "the row is not the one that this sweep has here");
     const std::string& status = evaluator.evaluate(point, values);
-    before = progress;
-    half = false;
+    bool half = false;
     if (!counted) {
       writer.write_figures(values, status, row);
       row.pop_back();
@@ -196,16 +194,36 @@ SweepProgress read_progress(const std::string& path, const SweepSpace& space, co
     } else if (!status.empty()) {
       ++progress.failed;
     }
-    if (!half) keepers.offer(writer, progress.rows, line);
+    if (half) progress.unmeasured.push_back(progress.rows);
+    else keepers.offer(writer, progress.rows, line);
     ++progress.rows;
     progress.bytes += line.size() + 1;
   }
-  if (half) {
-    progress = before;
-    progress.dropped = true;
-  }
   if (progress.rows == 0) progress.bytes = 0;  // no row: the header too is written again
   return progress;
+}
+
+bool measure_again(const std::string& path, const SweepSpace& space, const RowWriter& writer, const std::vector<std::uint64_t>& rows, RowEvaluator& evaluator, const std::function<bool()>& interrupted) {
+  SweepPoint point;
+  std::vector<SweepValue> values;
+  for (const std::uint64_t row : rows) {
+    if (interrupted()) return false;
+    space.at(row, point);
+    std::string line;
+    writer.write_keys(point, line);
+    try {
+      const std::string& status = evaluator.evaluate(point, values);
+      writer.write_figures(values, status, line);
+    } catch (const Stopped&) {
+      return false;
+    }
+    std::string content = load_file(path);
+    std::size_t begin = 0;
+    for (std::uint64_t before = row + (writer.header().empty() ? 0 : 1); before > 0; --before) begin = content.find('\n', begin) + 1;
+    content.replace(begin, content.find('\n', begin) + 1 - begin, line);
+    save_file(path, content);
+  }
+  return true;
 }
 
 }  // namespace fathom

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tools/sweep_front.hpp"
 #include "tools/sweep_rows.hpp"
@@ -62,7 +63,11 @@ struct SweepProgress {
   std::uint64_t bytes = 0;
   std::uint64_t failed = 0;
   bool dropped = false;  // a partial last line
+  std::vector<std::uint64_t> unmeasured;  // rows without status and measured time, as an interrupt once left them; not offered to the keepers
 };
 SweepProgress read_progress(const std::string& path, const SweepSpace& space, const RowWriter& writer, SweepKeepers& keepers, RowEvaluator& evaluator, const std::vector<std::string>* counted);
+
+// Measures `rows` of a file again, which is replaced whole after each: what stands behind them is kept. False: interrupted.
+bool measure_again(const std::string& path, const SweepSpace& space, const RowWriter& writer, const std::vector<std::uint64_t>& rows, RowEvaluator& evaluator, const std::function<bool()>& interrupted);
 
 }  // namespace fathom

@@ -16,11 +16,11 @@ constexpr int kDefaultWidth = 100, kLeastWidth = 20;
 
 }  // namespace
 
-int terminal_width() {
+int terminal_width(int descriptor) {
   int width = kDefaultWidth;
   if (const char* columns = std::getenv("COLUMNS"); columns && std::atoi(columns) >= kLeastWidth) width = std::atoi(columns);
   winsize size{};
-  if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kLeastWidth) width = size.ws_col;
+  if (isatty(descriptor) != 0 && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col >= kLeastWidth) width = size.ws_col;
   return width;
 }
 

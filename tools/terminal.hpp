@@ -6,8 +6,8 @@
 
 namespace fathom {
 
-// Columns of the terminal on stdout, else of $COLUMNS, else 100; at least 20.
-int terminal_width();
+// Columns of the terminal on the descriptor (stdout), else of $COLUMNS, else 100; at least 20.
+int terminal_width(int descriptor = 1);
 // Whether the terminal takes colours and moves of the cursor: TERM=dumb does not.
 bool terminal_is_plain();
 // The same where the command line has no --width that says otherwise: for help, which is shown before options are read.

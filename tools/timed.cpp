@@ -14,6 +14,7 @@
 #include "lib/error.hpp"
 #include "lib/predict/handover.hpp"
 #include "models/builder.hpp"
+#include "reports/format.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/observer.hpp"
 #include "tools/results.hpp"
@@ -221,7 +222,9 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
       if (flags.rounds > 0) measure_options.min_rounds = measure_options.max_rounds = static_cast<int>(flags.rounds);
       measure_options.interrupted = interrupted;
       measure_options.progress = [&](const MeasureProgress& p) {
-        progress.show(fmt::format("measuring {} ({}, round {})", timed[group[0]].configuration.label, p.stage, p.round), (done + share * p.share), p.seconds + done * budget);
+        std::string text = fmt::format("measuring {} ({}, round {})", timed[group[0]].configuration.label, p.stage, p.round);
+        for (size_t k = 0; k < p.so_far.size(); ++k) text += (k == 0 ? ", so far " : " / ") + format_value(p.so_far[k], Unit::kSeconds, 3);
+        progress.show(text, (done + share * p.share), p.seconds + done * budget);
       };
       const std::unique_ptr<MachineObserver> observer = make_observer(flags.backend);
       FakeClock fake(executions);

@@ -226,8 +226,27 @@ class Streams(CliTest):
         self.interrupted(2, "validate", "--quick", "--backend", "reference", "--on", "h200")
 
 
+class Twins(CliTest):
+    def compared(self, *models, code=0):
+        return self.run_fathom("compare", *models, "--seq", "64", "--backend", "fake", "--on", ARGUMENTS.source / "tests/golden/data/machine.ini", "-o", "json", code=code)
+
+    def test_the_dense_twin_runs_along(self):
+        both = parse_json(self.compared("gpt2-124m", "--mod-every", "2", "--with-twin", "--fail-on", "realised=1%").stdout)["results"]
+        self.assertEqual([result["model"] for result in both], ["gpt2-124m+mod(2@1/8)", "gpt2-124m"])
+        self.assertLess(both[0]["totals"]["measured_ratio"], 1)
+        # One that is there already is not run again.
+        models = [result["model"] for result in parse_json(self.compared("mod-60m", "dense-60m", "mod-tiny", "--batch", "1,2", "--with-twin").stdout)["results"]]
+        self.assertEqual(sorted(models), sorted(["mod-60m", "dense-60m", "mod-tiny", "mod-tiny-dense"] * 2))
+
+    def test_who_lacks_its_twin_is_told(self):
+        self.assertIn("--with-twin runs it too", self.compared("mod-tiny").stderr)
+        self.assertNotIn("--with-twin", self.compared("mod-60m", "dense-60m").stderr)
+        self.assertIn("no model is routed", self.compared("dense-60m", "--with-twin").stderr)
+
+
 class Terminals(CliTest):
-    def on_terminal(self, columns, *arguments, env=None):
+    def on_terminal(self, columns, *arguments, env=None, talk=False):
+        """What a command writes to a terminal; `talk`: that of its stderr."""
         import fcntl
         import struct
         import termios
@@ -238,7 +257,7 @@ class Terminals(CliTest):
             self.skipTest(f"no terminal to be had: {error}")
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
-        program = subprocess.Popen([ARGUMENTS.fathom, *arguments], stdout=child, stderr=subprocess.DEVNULL, env={**environment, "LC_ALL": "C.UTF-8", **(env or {})})
+        program = subprocess.Popen([ARGUMENTS.fathom, *arguments], stdout=subprocess.DEVNULL if talk else child, stderr=child if talk else subprocess.DEVNULL, env={**environment, "LC_ALL": "C.UTF-8", **(env or {})})
         os.close(child)
         text = b""
         while True:
@@ -258,6 +277,16 @@ class Terminals(CliTest):
         self.assertNotIn("\033", text)
         table = [line for line in text.splitlines() if line]
         self.assertLessEqual(max(map(len, table)), 40, text)
+
+    def test_progress_is_one_line_with_the_estimate_so_far(self):
+        for columns in (40, 120):
+            text = self.on_terminal(columns, "run", "mod-tiny", "--backend", "reference", "--time", "2", talk=True, env={"TERM": "xterm"})
+            lines = [line for line in text.split("\r\033[K") if line.strip()]
+            shown = [line for line in lines if line.startswith("measuring")]
+            self.assertGreater(len(shown), 1, text)
+            self.assertLess(max(map(len, shown)), columns, text)
+            if columns == 120:
+                self.assertRegex(text, r"so far [0-9.]+ [mu]?s +[0-9]+ %")
 
     def test_colour_only_where_asked(self):
         self.assertNotIn("\033", self.run_fathom("count", "mod-60m", env={"NO_COLOR": ""}).stdout)

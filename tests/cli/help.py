@@ -119,6 +119,12 @@ class Completion(CliTest):
         self.assertIn("gemm", self.complete("explain", "ge"))
         self.assertEqual(self.complete("sweep", "x", "--pareto", "predicted_p5"), ["predicted_p50_s"])
         self.assertEqual(self.complete("compare", "x", "--fail-on", "noi"), ["noisy"])
+        # Each condition that the help names can be completed, and is understood.
+        for word in self.complete("compare", "x", "--fail-on", ""):
+            self.assertIn(word, self.run_fathom("compare", "--help-all").stdout)
+            refused = self.run_fathom("compare", "mod-tiny", "--backend", "fake", "--on", ARGUMENTS.source / "tests/golden/data/machine.ini", "--fail-on", word + ("x" if word.endswith("=") else "=5%"), code=None)
+            self.assertNotIn("unknown condition", refused.stderr)
+            self.assertIn(word.rstrip("="), refused.stderr)
 
     def test_lists_with_commas(self):
         self.assertEqual(self.complete("report", "--columns", "measured_s,predicted_tt"), ["measured_s,predicted_ttft_s"])
@@ -127,11 +133,13 @@ class Completion(CliTest):
         self.write("a.json", "{}")
         self.assertEqual(self.complete("report", "a"), ["a.json"])
         self.assertNotIn("a.json", self.complete("completion", "a"))
+        self.assertEqual(self.complete("help", "pred"), ["predict"])
+        self.assertEqual(self.complete("help", "a"), ["audit"])
 
     # What follows the typed words after a tab.
     TRIED = (("fathom coun", "count"), ("fathom count gpt2", "gpt2-124m"), ("fathom predict mod-60m --on h20", "h200"), ("fathom compare mod-60m --phase de", "decode"),
              ("fathom count mod-60m --capac", "--capacity"), ("fathom explain flops_m", "flops_matmul"), ("fathom report --columns measured_s,predicted_tt", "measured_s,predicted_ttft_s"),
-             ("fathom count mod-60m -o cs", "csv"), ("fathom compare --fail-on noi", "noisy"), ("fathom --vers", "--version"), ("fathom completion man pred", "predict"))
+             ("fathom count mod-60m -o cs", "csv"), ("fathom compare --fail-on noi", "noisy"), ("fathom --vers", "--version"), ("fathom completion man pred", "predict"), ("fathom help pred", "predict"))
 
     @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
     def test_fish_completes(self):

@@ -199,16 +199,24 @@ class Sweep(CliTest):
         rows = list(csv.DictReader(io.StringIO(kept)))
         self.assertTrue(1 <= len(rows) < 4, kept)
         self.assertTrue(all(row["measured_s"] for row in rows), kept)
-        # as earlier versions left it: the last row without its figures
-        cut = {**rows[-1], "measured_s": "", "spread": "0", "error": "", "verdict": "skipped"}
-        whole = kept[: kept.rstrip("\n").rindex("\n") + 1]
-        file.write_text(whole + ",".join(cut.values()) + "\n")
-        talk = self.run_fathom(*command, "--resume").stderr
-        if len(rows) > 1:
-            self.assertIn(f"{len(rows) - 1} of 4 rows are in", talk)
-        self.assertTrue(file.read_text().startswith(whole))
-        rows = list(csv.DictReader(io.StringIO(file.read_text())))
-        self.assertEqual([(row["seq"], bool(row["measured_s"])) for row in rows], [("16", True), ("32", True), ("48", True), ("64", True)])
+        # As earlier versions left it, last or with rows behind it: a row without its figures is measured again, the others stay as they are.
+        self.run_fathom(*command, "--resume")
+        whole = file.read_text()
+        lines = whole.splitlines(keepends=True)
+        self.assertEqual(len(lines), 5)
+        columns = lines[0].rstrip("\n").split(",")
+        half = lambda line: ",".join({"measured_s": "", "spread": "0", "error": "", "verdict": "skipped"}.get(name, value) for name, value in zip(columns, line.rstrip("\n").split(","))) + "\n"
+        for cut, kept in (((4,), (1, 2, 3)), ((1, 3), (2, 4)), ((2,), (1,))):
+            broken = [half(line) if i in cut else line for i, line in enumerate(lines[:max(*cut, *kept) + 1])]
+            self.assertNotEqual(broken, lines[:len(broken)])
+            file.write_text("".join(broken))
+            talk = self.run_fathom(*command, "--resume").stderr
+            self.assertIn(f"measured again: {len(cut)} row", talk)
+            self.assertIn(f"{len(broken) - 1} of 4 rows are in", talk)
+            mended = file.read_text().splitlines(keepends=True)
+            self.assertEqual([mended[i] for i in (0, *kept)], [lines[i] for i in (0, *kept)])
+            rows = list(csv.DictReader(io.StringIO("".join(mended))))
+            self.assertEqual([(row["seq"], bool(row["measured_s"])) for row in rows], [("16", True), ("32", True), ("48", True), ("64", True)])
 
     def test_closed_pipe(self):
         program = subprocess.Popen([ARGUMENTS.fathom, "sweep", "dense-60m", "--seq", "1:2048", "--batch", "1:100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

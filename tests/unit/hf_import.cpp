@@ -4,61 +4,20 @@
 
 #include <catch2/catch.hpp>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "lib/error.hpp"
 #include "models/network_ini.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
+#include "tests/unit/hf_small.hpp"
 
 using namespace fathom;
+using namespace fathom::testing;
 
 namespace {
 
 const std::string kFolder = std::string(FATHOM_SOURCE_DIR) + "/tests/data/hf/";
 
-std::string text_of(const std::string& name) {
-  std::ifstream stream(kFolder + name + ".json");
-  REQUIRE(stream);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
-// A small file of one family: `keys` are the members after model_type.
-Network import_small(const std::string& type, const std::string& keys, const HfOptions& options = {}) {
-  return import_hf_config("{\"model_type\": \"" + type + "\",\n" + keys + "}", "config.json", options);
-}
-const char* const kTiny =
-    R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)";
-
-// The key of the refusal, "" when it has none.
-std::string refused(const std::string& type, const std::string& keys) {
-  try {
-    import_small(type, keys);
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::kInput);
-    CHECK(error.where().file == "config.json");
-    CHECK(error.where().line > 0);
-    return error.where().key;
-  }
-  FAIL("accepted: " << type << " {" << keys << "}");
-  return "";
-}
-
-bool has_note(const Network& n, const std::string& start) {
-  for (const std::string& note : n.notes)
-    if (note.starts_with(start)) return true;
-  return false;
-}
+std::string text_of(const std::string& name) { return hf_text(kFolder, name); }
 
 }  // namespace
 
@@ -242,7 +201,7 @@ TEST_CASE("windows, chunks and layers without rotation", "[hf]") {
   CHECK(spans(read_hf_config(kFolder + "gpt-oss-20b.json")) == "w.w.w.w.w.w.");
   CHECK(spans(read_hf_config(kFolder + "command-r7b.json")) == "wwwnwwwnwwwn");
   CHECK(spans(read_hf_config(kFolder + "llama-4-scout.json")) == "cccncccncccn");
-  const std::string tiny = std::string(kTiny) + R"(, "num_key_value_heads": 4)";
+  const std::string tiny = std::string(kTinyHf) + R"(, "num_key_value_heads": 4)";
   CHECK(spans(import_small(
             "qwen2", tiny + R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)")) == "..ww");
   CHECK(spans(import_small("mistral", tiny)) == "wwww");  // absent: 4096
@@ -269,96 +228,6 @@ TEST_CASE("a window that is switched off changes nothing", "[hf]") {
   CHECK(with.kinds == without.kinds);
 }
 
-TEST_CASE("absent, null and conflicting keys", "[hf]") {
-  const std::string tiny = kTiny;
-  CHECK(import_small("llama", tiny).kinds[0].attention->kv_heads == 4);
-  CHECK(has_note(import_small("llama", tiny), "default: num_key_value_heads = 4"));
-  CHECK(import_small("llama", tiny + R"(, "num_key_value_heads": null)").kinds[0].attention->kv_heads == 4);
-  CHECK(import_small("llama", tiny + R"(, "head_dim": null)").kinds[0].attention->head_dim == 16);
-  CHECK(import_small("qwen3", tiny + R"(, "num_key_value_heads": 2)").kinds[0].attention->head_dim == 128);
-  CHECK(refused("qwen2", tiny) == "num_key_value_heads");  // no documented default
-  CHECK(refused("llama", tiny + R"(, "num_key_value_heads": 3)") == "num_key_value_heads");
-  CHECK(refused("mistral", tiny) == "num_key_value_heads");  // absent means 8, which does not divide 4
-  CHECK(refused("llama", R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "vocab_size": 100)") ==
-        "num_attention_heads");
-  CHECK(
-      refused(
-          "llama",
-          R"("hidden_size": 65, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
-      "num_attention_heads");
-  CHECK(
-      refused(
-          "llama",
-          R"("hidden_size": null, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
-      "hidden_size");
-  CHECK(
-      refused(
-          "llama",
-          R"("hidden_size": 64.0, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
-      "hidden_size");
-  CHECK(
-      refused(
-          "llama",
-          R"("hidden_size": -64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
-      "hidden_size");
-  CHECK(
-      refused(
-          "llama",
-          R"("hidden_size": 99999999999999999999999, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 100)") ==
-      "hidden_size");
-  CHECK(refused("llama", tiny + R"(, "num_hidden_layers": 5)") == "num_hidden_layers");  // twice
-  CHECK(refused("llama", tiny + R"(, "attention_bias": 1)") == "attention_bias");
-  CHECK(refused("llama", tiny + R"(, "hidden_act": "silo")") == "hidden_act");
-  CHECK(refused("mistral", tiny + R"(, "num_key_value_heads": 4, "sliding_window": 0)") == "sliding_window");
-  CHECK(refused("gemma2", tiny + R"(, "num_key_value_heads": 4, "layer_types": ["full_attention"])") == "layer_types");
-  CHECK(
-      refused(
-          "gemma2",
-          tiny +
-              R"(, "num_key_value_heads": 4, "layer_types": ["full_attention", "full_attention", "linear_attention", "full_attention"])") ==
-      "layer_types");
-  CHECK(refused("gpt2", R"("n_embd": 64, "hidden_size": 128, "n_layer": 2, "n_head": 4, "vocab_size": 100)") ==
-        "hidden_size");
-  CHECK(refused("llama", tiny + R"(, "quantization_config": {"quant_method": "gptq"})") == "quantization_config");
-  CHECK(refused("lama", tiny) == "model_type");
-  // torch_dtype and dtype are one key.
-  const std::string whole = tiny + R"(, "num_key_value_heads": 4)";
-  CHECK(refused("llama", whole + R"(, "torch_dtype": "bfloat16", "dtype": "float32")") == "dtype");
-  CHECK(refused("llama", whole + R"(, "torch_dtype": "xx")") == "torch_dtype");
-  CHECK(refused("llama", whole + R"(, "dtype": 16)") == "dtype");
-  CHECK(import_small("llama", whole + R"(, "torch_dtype": "float16", "dtype": "float16")").width == 64);
-  CHECK(import_small("llama", whole + R"(, "torch_dtype": null, "dtype": "float16")").width == 64);
-}
-
-TEST_CASE("the class name is only cross-checked", "[hf]") {
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
-    CAPTURE(entry.path().string());
-    CHECK_FALSE(has_note(read_hf_config(entry.path().string()), "architectures"));
-    ++files;
-  }
-  CHECK(files > 30);
-  const Network n = import_small("llama", std::string(kTiny) + R"(, "architectures": ["MixtralForCausalLM"])");
-  CHECK(has_note(n, "architectures names MixtralForCausalLM, which is not of model_type llama"));
-  CHECK_FALSE(n.kinds[0].mlp->moe);
-  CHECK(refused("llama", std::string(kTiny) + R"(, "architectures": [5])") == "architectures");
-}
-
-TEST_CASE("unknown keys are listed, or refused when strict", "[hf]") {
-  const std::string keys = std::string(kTiny) + ",\n\"brand_new_key\": 7";
-  const Network n = import_small("llama", keys);
-  CHECK(has_note(n, "ignored: unknown key 'brand_new_key' (line 3)"));
-  CHECK_THROWS_AS(import_small("llama", keys, HfOptions{true, false}), Error);
-  // Known ones that no count depends on are listed too, each once and only where the file has them; they are no reason for strictness.
-  const std::string known = std::string(kTiny) + R"(, "use_cache": true, "eos_token_id": 2)";
-  CHECK(has_note(import_small("llama", known, HfOptions{true, false}), "ignored: known to change no count: use_cache, eos_token_id"));
-  CHECK_FALSE(has_note(import_small("llama", kTiny), "known to change no count"));
-  CHECK_NOTHROW(import_small("llama", kTiny, HfOptions{true, false}));
-  for (const char* file :
-       {"llama-3-8b", "mistral-7b", "qwen2-7b", "gpt2", "deepseek-v3", "gemma-7b", "falcon-7b", "phi-2"})
-    CHECK_NOTHROW(import_hf_config(text_of(file), file, HfOptions{true, false}));
-}
-
 TEST_CASE("prediction modules are counted only when asked for", "[hf]") {
   const std::string text = text_of("deepseek-v3");
   const Network without = import_hf_config(text, "config.json");
@@ -375,28 +244,4 @@ TEST_CASE("text_config is entered, the vision part is left out with a note", "[h
   CHECK(has_note(n, "default: text_config.num_attention_heads = 8"));
   CHECK(n.layer_count() == 34);
   CHECK_THROWS_AS(import_hf_config(replaced(text_of("gemma-3-4b"), "gemma3_text", "llama"), "config.json"), Error);
-}
-
-TEST_CASE("JSON that is no configuration", "[hf]") {
-  const auto line_of = [](const std::string& text) {
-    try {
-      import_hf_config(text, "config.json");
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::kInput);
-      return error.where().line;
-    }
-    FAIL("accepted");
-    return 0;
-  };
-  CHECK(line_of("") == 1);
-  CHECK(line_of("[1, 2]") == 1);
-  CHECK(line_of("{\n\"model_type\": \"llama\",\n\"hidden_size\": 64,,\n}") == 3);
-  CHECK(line_of("{\n\"model_type\": \"llama\",\n\"a\": 1,\n\"a\": 2}") == 4);
-  CHECK(line_of("{\n\n\"model_type\": 3\n}") == 3);
-  CHECK(line_of(std::string(100000, '[')) == 1);
-  std::string many = "{\"model_type\": \"llama\", \"x\": [0";
-  for (int i = 0; i < 300000; ++i) many += ",1";
-  CHECK(line_of(many + "]}") == 1);
-  CHECK_THROWS_AS(import_hf_config(std::string(11 << 20, ' '), "config.json"), Error);
-  CHECK_THROWS_AS(read_hf_config(kFolder + "no-such-file.json"), Error);
 }

@@ -1,85 +1,15 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "lib/compare.hpp"
 #include "lib/error.hpp"
 #include "lib/measure.hpp"
 #include "tests/unit/predict_sample.hpp"
+#include "tests/unit/scripted_execution.hpp"
 
 using namespace fathom;
-using fathom::testing::product_workload;
-using fathom::testing::toy_machine;
+using namespace fathom::testing;
 
 namespace {
-
-// A machine whose speed drifts: everything takes `speed(now)` times as long, ops and references alike. One virtual clock for all.
-struct World {
-  double now = 0;
-  double (*speed)(double) = [](double) { return 1.0; };
-  void spend(double seconds) { now += seconds * speed(now); }
-};
-
-class WorldClock : public Clock {
- public:
-  explicit WorldClock(World& world) : world_(world) {}
-  double now() override { return world_.now; }
-
- private:
-  World& world_;
-};
-
-class ScriptedExecution : public Execution {
- public:
-  ScriptedExecution(const Workload& w, World& world, double op_seconds, std::vector<int>& log, int id)
-      : w_(w), world_(world), seconds_(op_seconds), log_(log), id_(id), count_(static_cast<int>(w.instances().size())) {}
-  const Workload& workload() const override { return w_; }
-  void run() override {
-    log_.push_back(id_);
-    begin_pass();
-    for (int i = 0; i < count_; ++i) run_instance(i);
-  }
-  void begin_pass() override { ++passes; }
-  void run_instance(int) override {
-    if (stop_at > 0 && world_.now >= stop_at) throw Stopped();
-    ++runs;
-    world_.spend(seconds_);
-  }
-  Executed executed(int) const override { return {4, 0, 0, 0}; }
-  Flops executed_flops(int) const override { return Flops(64); }
-  std::vector<float> read(const TensorInstance&) const override { return {}; }
-  void write(const TensorInstance&, std::span<const float>) override {}
-  void reset() override {}
-  std::int64_t allocated_bytes() const override { return 0; }
-  std::string implementation(int) const override { return "scripted"; }
-  void run_reference(int) override {
-    ++references;
-    world_.spend(1e-4);
-  }
-  int reference_class(int) const override { return 0; }
-  std::vector<std::string> reference_classes() const override { return {"product"}; }
-
-  // A ceiling that slows with the machine as everything else does; probing it takes 50 us.
-  double probe_ceiling(int) override {
-    if (ceiling <= 0) return 0;
-    ++probes;
-    const double rate = ceiling / world_.speed(world_.now);
-    world_.spend(5e-5);
-    return rate;
-  }
-
-  int passes = 0, runs = 0, references = 0, probes = 0;
-  double ceiling = 0;
-  double stop_at = 0;  // seconds; 0: never
-  World& world() { return world_; }
-
- private:
-  const Workload& w_;
-  World& world_;
-  double seconds_;
-  std::vector<int>& log_;
-  int id_;
-  int count_;
-};
 
 // A device with a clock of its own: the host sees a queue that takes a millisecond more per pass.
 class DeviceExecution : public ScriptedExecution {
@@ -307,59 +237,6 @@ TEST_CASE("the spread of halves") {
   CHECK(Samples{{3, 1, 2}}.median() == 2);
   CHECK(Samples{{1, 2}}.quantile(0.25) == Approx(1.25));
   CHECK(Samples{}.median() == 0);
-}
-
-TEST_CASE("verdicts") {
-  World world;
-  std::vector<int> log;
-  const Workload w = product_workload(1000, 500, 200, 1);  // roofline 2.001 ms, light 1.818 ms on the toy machine's one thread
-  WorldClock clock(world);
-  PredictOptions roofline, bound;
-  roofline.threads = bound.threads = 1;
-  bound.predictor = PredictorKind::kLight;
-  const StepPrediction p = predict(w, toy_machine(), roofline), light = predict(w, toy_machine(), bound);
-  const auto result = [&](double seconds) {
-    ScriptedExecution x(w, world, seconds, log, 0);
-    Execution* const subjects[] = {&x};
-    return compare(w, p, p, light, measure(subjects, {}, clock)[0]);
-  };
-  const Comparison within = result(2.1e-3);
-  CHECK(within.ops[0].verdict == Verdict::kWithin);
-  CHECK(within.ops[0].error == Approx((2.001 - 2.1) / 2.1).epsilon(1e-6));
-  CHECK(within.graded == 1);
-  CHECK(within.mape == Approx((2.1 - 2.001) / 2.1).epsilon(1e-6));
-  CHECK(within.raw.verdict == Verdict::kWithin);
-  CHECK(result(3e-3).ops[0].verdict == Verdict::kSlow);
-  CHECK(result(1.85e-3).ops[0].verdict == Verdict::kWithin);
-  const Comparison broken = result(1.7e-3);
-  CHECK(broken.ops[0].verdict == Verdict::kFasterThanLight);
-  CHECK(broken.normalised.verdict == Verdict::kFasterThanLight);
-  CHECK(broken.ops[0].measured == Approx(1.7e-3));  // shown, not clipped
-  CHECK_THROWS_AS(compare(product_workload(4, 4, 4, 1), p, p, light, Measurement{}), Error);
-}
-
-TEST_CASE("a pair's ratios") {
-  World world;
-  std::vector<int> log;
-  const Workload dense = product_workload(1000, 500, 200, 1), routed = product_workload(500, 500, 200, 1);
-  ScriptedExecution x(dense, world, 2e-3, log, 0), y(routed, world, 1.25e-3, log, 1);
-  Execution* const subjects[] = {&x, &y};
-  WorldClock clock(world);
-  const auto m = measure(subjects, {}, clock);
-  PredictOptions o, l;
-  o.threads = l.threads = 1;
-  l.predictor = PredictorKind::kLight;
-  std::vector<Comparison> c;
-  const Workload* both[] = {&dense, &routed};
-  for (int i = 0; i < 2; ++i) {
-    const StepPrediction p = predict(*both[i], toy_machine(), o), b = predict(*both[i], toy_machine(), l);
-    c.push_back(compare(*both[i], p, p, b, m[static_cast<size_t>(i)]));
-  }
-  const PairComparison pair = compare_pair(routed, c[1], dense, c[0]);
-  CHECK(pair.flops_ratio == Approx(0.5));
-  CHECK(pair.measured.time_ratio == Approx(0.625));
-  CHECK(pair.measured.realised == Approx(0.75));  // 37.5 % of the time for 50 % of the FLOPs
-  CHECK(pair.predicted.time_ratio == Approx(1.001 / 2.001));
 }
 
 namespace {

@@ -157,7 +157,7 @@ TEST_CASE("a number is not parted from its unit in Markdown", "[reports]") {
   table.add_row({Cell::text("b"), Cell::status("not run")});
   const std::string text = render_markdown(table);
   CHECK(text.find("| two words | 250.0\u00a0ms |") != std::string::npos);
-  CHECK(text.find("not run") != std::string::npos);  // words may break
+  CHECK(text.find("| (not\u00a0run) |") != std::string::npos);  // nor is a short reason; a long one stands below the table
 }
 
 TEST_CASE("Markdown leaves out what does not fit a page, most dispensable first", "[reports]") {
@@ -218,4 +218,31 @@ TEST_CASE("sentences of several scenarios say which is meant", "[reports]") {
   CHECK(three.find("`a`, batch 1 / 8: needs 0.5000 of the FLOPs") != std::string::npos);  // the same is said once
   CHECK(three.find("`a`, batch 32: needs 0.2500 of the FLOPs") != std::string::npos);
   CHECK(three.find("`a`, batch 8: predicted") != std::string::npos);
+}
+
+TEST_CASE("sentences of many scenarios give their number and the extremes", "[reports]") {
+  Record record = measured_record();
+  const Result one = record.results[0];
+  record.results.clear();
+  for (unsigned batch = 1; batch <= 8; ++batch) {  // ratios .50 at batch 1 to .85 at batch 8
+    Result each = one;
+    each.scenario.set("batch", Cell::count(u128{batch}));
+    each.totals.set("flops_ratio", Cell::number(0.45 + 0.05 * batch));
+    each.totals.set("predicted_s", Cell::number(1));
+    each.totals.set("measured_s", Cell::number(2.0 / batch));  // error batch / 2 - 1: -50 % to +300 %; |error| .5 0 .5 1 1.5 2 2.5 3, median 1.25
+    each.totals.set("relative_to", Cell::text("b"));
+    each.totals.set("relative_flops", Cell::number(2));
+    record.results.push_back(std::move(each));
+  }
+  const std::string page = render_markdown(view_record(record, {}));
+  CHECK(page.find("`a` in 8 configurations needs 0.5000 (batch 1) to 0.8500 (batch 8) of the FLOPs of its dense twin") != std::string::npos);
+  CHECK(page.find("`a` in 8 configurations: error of the prediction -50.0 % (batch 1) to +300.0 % (batch 8), median \\|error\\| 125.0 %") != std::string::npos);
+  CHECK(page.find("2.000 times the FLOPs") != std::string::npos);
+  CHECK(page.find("needs 0.5000 of") == std::string::npos);
+  CHECK(page.find("batch 1 ... 8 (8 values)") != std::string::npos);
+  // Many models: all in one.
+  for (std::size_t i = 0; i < record.results.size(); ++i) record.results[i].model = "m" + std::to_string(i);
+  const std::string many = render_markdown(view_record(record, {}));
+  CHECK(many.find("8 configurations of 8 models need 0.5000 (`m0`, batch 1) to 0.8500 (`m7`, batch 8) of the FLOPs of their dense twins") != std::string::npos);
+  CHECK(many.find("# fathom compare: 8 models") != std::string::npos);
 }

@@ -138,8 +138,10 @@ TEST_CASE("markdown table, golden", "[reports]") {
 | op | matmul FLOP | predicted | measured | verdict |
 |---|---:|---:|---:|---|
 | layers.00/up | 5,435,817,984 | 32.70 ms | 32.90 ms | within |
-| a,b "c"\|d | 18,446,744,073,709,551,616 | 9.000 us | (no device was found here) | skipped |
+| a,b "c"\|d | 18,446,744,073,709,551,616 | 9.000 us | n/a \[1\] | skipped |
 | **total** |  | **32.71 ms** |  |  |
+
+\[1\] no device was found here
 )");
 }
 
@@ -193,7 +195,8 @@ TEST_CASE("HTML table, golden row", "[reports]") {
   CHECK(html.find("<tr><td class=\"p\">layers.00/<wbr>up</td><td class=\"n\" data-v=\"5435817984\">5,435,817,984</td>"
                   "<td class=\"n\" data-v=\"0.0327\" title=\"0.0327 s\">32.70 ms</td><td class=\"n\" data-v=\"0.0329\" "
                   "title=\"0.0329 s\">32.90 ms</td><td class=\"k v-within\">within</td></tr>") != std::string::npos);
-  CHECK(html.find("<td class=\"n s\">(no device was found here)</td>") != std::string::npos);
+  CHECK(html.find("<td class=\"n s\" title=\"no device was found here\">n/a [1]</td>") != std::string::npos);
+  CHECK(html.find("</table></div>\n<p class=\"caption\">[1] no device was found here</p>") != std::string::npos);
   CHECK(html.find("<tfoot>\n<tr><td class=\"k\">total</td>") != std::string::npos);
 }
 
