@@ -205,9 +205,10 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
     const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
     const double capacity = level.capacity ? level.capacity->value * (level.shared ? 1.0 : cores) : 0;
     if (!(capacity > 0)) continue;  // a level without one serves nothing
-    inverse[caches] = 1 / capacity;
+    inverse[caches] = 1 / capacity;  // hit(x) of hit_share()
     level_of[caches++] = static_cast<size_t>(l);
   }
+  const bool sharp = machine.kind == MachineKind::kCpu;
   const size_t last = count > 0 ? static_cast<size_t>(count - 1) : 0;
   LevelShares outermost{};
   if (count > 0) outermost[last] = 1;
@@ -239,7 +240,7 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
         if (step == 0) {  // all uses at one distance
           double rest = bytes * static_cast<double>(run.uses);
           for (size_t c = 0; c < caches; ++c) {
-            const double ratio = first * inverse[c], square = ratio * ratio, hit = 1 / (1 + square * square);
+            const double ratio = first * inverse[c], square = sharp ? ratio * ratio * ratio * ratio : ratio * ratio, hit = 1 / (1 + square * square);
             into[level_of[c]] += rest * hit;
             rest *= 1 - hit;
           }
@@ -252,7 +253,7 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
           const Pair at = {first + static_cast<double>(k) * step, first + static_cast<double>(k + 1) * step};
           Pair rest = {1.0, k + 1 < run.uses ? 1.0 : 0.0};
           for (size_t c = 0; c < caches; ++c) {
-            const Pair ratio = at * inverse[c], square = ratio * ratio, hit = 1.0 / (1.0 + square * square);
+            const Pair ratio = at * inverse[c], square = sharp ? ratio * ratio * ratio * ratio : ratio * ratio, hit = 1.0 / (1.0 + square * square);
             served[c] += rest * hit;
             rest *= 1.0 - hit;
           }
