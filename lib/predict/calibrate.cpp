@@ -106,11 +106,17 @@ Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std:
 
 int level_count(const Machine& machine) { return std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); }
 
-// Do enough of the points find enough of their bytes beyond the level inside this one to tell what such a byte takes?
-bool has_evidence(int level, const std::vector<const CalibrationPoint*>& members) {
+// Do enough of the points have more than a negligible part of their bytes of this kind to tell what such a byte takes?
+template <class Bytes>
+bool has_evidence(const std::vector<const CalibrationPoint*>& members, const Bytes& bytes) {
   constexpr double kShare = 0.05, kPoints = 0.1;
-  const auto enough = [level](const CalibrationPoint* p) { return p->passing.levels[static_cast<size_t>(level)] > kShare * (p->work.read + p->work.written); };
-  return static_cast<double>(std::count_if(members.begin(), members.end(), enough)) > kPoints * static_cast<double>(members.size());
+  constexpr int kFewest = 3;
+  const auto enough = std::count_if(members.begin(), members.end(), [&](const CalibrationPoint* p) { return bytes(*p) > kShare * (p->work.read + p->work.written); });
+  return enough >= kFewest && static_cast<double>(enough) > kPoints * static_cast<double>(members.size());
+}
+
+bool has_evidence(int level, const std::vector<const CalibrationPoint*>& members) {
+  return has_evidence(members, [level](const CalibrationPoint& p) { return p.passing.levels[static_cast<size_t>(level)]; });
 }
 
 // What a byte that comes from one level further out takes longer, by the probed rates of copying: of levels that the points say nothing about.
@@ -166,21 +172,20 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
 
 // `form` and what comes from another core's cache, in either placement.
 Form with_handed(Form form, const std::vector<const CalibrationPoint*>& members) {
-  // A placement that the calibration hardly met says nothing about itself.
-  constexpr double kEnough = 0.2;
-  for (const bool apart : {true, false}) {
-    const auto hands_over = [apart](const CalibrationPoint* p) { return p->passing.apart == apart && p->passing.fetched + p->passing.reclaimed > 0; };
-    if (static_cast<double>(std::count_if(members.begin(), members.end(), hands_over)) > kEnough * static_cast<double>(members.size())) form.push_back(apart ? FitTerm::kHanded : FitTerm::kHandedNear);
-  }
+  for (const bool apart : {true, false})
+    if (has_evidence(members, [apart](const CalibrationPoint& p) { return p.passing.apart == apart ? p.passing.fetched + kReclaiming * p.passing.reclaimed : 0.0; }))
+      form.push_back(apart ? FitTerm::kHanded : FitTerm::kHandedNear);
   return form;
 }
 
 // The same and the bytes that pass each level.
 Form with_levels(Form form, const Machine& machine, const std::vector<const CalibrationPoint*>& members) {
   form = with_handed(std::move(form), members);
-  const auto near = std::count_if(members.begin(), members.end(), [](const CalibrationPoint* p) { return p->passing.near_memory > 0; });
+  // What memory takes longer where the cores share a path to it shows beside points where they do not.
   const int memory = level_count(machine) - 1;
-  if (memory > 0 && 5 * near > std::ssize(members) && 5 * near < 4 * std::ssize(members) && has_evidence(memory, members)) form.push_back(FitTerm::kNearMemory);
+  if (memory > 0 && has_evidence(members, [](const CalibrationPoint& p) { return p.passing.near_memory; }) &&
+      has_evidence(members, [memory](const CalibrationPoint& p) { return p.passing.apart ? p.passing.levels[static_cast<size_t>(memory)] : 0.0; }))
+    form.push_back(FitTerm::kNearMemory);
   for (int l = 0; l < level_count(machine); ++l)
     if (l == 0 || has_evidence(l, members)) form.push_back(FitTerm::kFirstLevel + l);
   return form;
