@@ -123,6 +123,9 @@ class Execution {
   // Same-class reference work for bracketed timing (NOTES: ABBA): runs a fixed kernel of the op's class lasting roughly `seconds`
   // and at most a few milliseconds. Classes: see reference_class.
   virtual void run_reference(int reference_class) = 0;
+  // Brings the reference's operands back to where it finds them when it runs again and again: an op evicts as much of them as it moves itself, and a reference that
+  // waited for its own operands would make the ops of large workloads look fast. Nothing for a reference that is meant to find its operands in memory.
+  virtual void settle_reference(int) {}
   virtual int reference_class(int op) const = 0;
   virtual std::vector<std::string> reference_classes() const = 0;
   // FLOP/s of the ceiling that ops of this class are held against, probed now, in about 0.1 ms, on the execution's threads (f32: multiply-adds

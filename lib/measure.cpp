@@ -214,6 +214,7 @@ class Runner {
     Ceiling& ceiling = ceilings_[name];
     const double begin = clock_.now();
     const double rate = ceiling.absent || begin < ceiling.due ? 0 : s.execution->probe_ceiling(which);
+    s.execution->settle_reference(which);
     const double t = clock_.now();
     s.execution->run_reference(which);
     const double r = clock_.now() - t;

@@ -2,7 +2,7 @@
 //
 //
 // A shared machine drifts by tens of per cent within seconds. A raw median measures that drift; the ratio of an op to a reference
-// kernel of its own class that ran just before and just after does not. So an op's time is median(t / r) times the nominal
+// kernel of its own class that ran just before and just after, on operands that are in their caches again, does not. So an op's time is median(t / r) times the nominal
 // reference time (p25 of all reference samples of that class), and raw figures stand beside it. Several workloads are measured
 // together, their passes interleaved, so that a pair is compared under the same weather.
 //

@@ -10,8 +10,12 @@
 namespace fathom {
 namespace {
 
-constexpr std::int64_t kPrefillLengths[] = {24, 96, 224, 544, 1120, 1888, 3000};
-constexpr std::int64_t kTrainLengths[] = {88, 360, 1200, 2300};
+// Rows of prefill and training, and in how many sequences: of several, every thread has its own, of one, its own heads, so that other operands change hands.
+struct RowsOf {
+  std::int64_t rows, sequences;
+};
+constexpr RowsOf kPrefillRows[] = {{24, 1}, {96, 1}, {224, 2}, {544, 1}, {1120, 2}, {1888, 1}, {3000, 1}};
+constexpr RowsOf kTrainRows[] = {{88, 1}, {360, 2}, {1200, 1}, {2300, 1}};
 // Decode reads its weights from memory in any model worth predicting; a network cut to its kinds may fit a cache. Kinds are repeated as often as the
 // cut network, its head and token table included, goes into this size (rounded up): two to four times the last cache of most CPUs.
 constexpr double kDecodeWeightBytes = 100e6;
@@ -107,11 +111,12 @@ std::vector<CalibrationCase> calibration_set(const Network& network, const Calib
   Scenario base;
   base.dtype = base.kv_dtype = base.grad_dtype = options.dtype;
   if (options.prefill) {
-    for (const std::int64_t length : kPrefillLengths) {
-      if (length > options.max_length || !fits(length)) continue;
+    for (const auto& [rows, sequences] : kPrefillRows) {
+      if (rows > options.max_length || !fits(rows / sequences)) continue;
       Scenario s = base;
-      s.length = length;
-      add(fmt::format("prefill {}", length), s);
+      s.batch = sequences;
+      s.length = rows / sequences;
+      add(fmt::format("prefill {} x {}", s.batch, s.length), s);
     }
   }
   if (options.decode) {
@@ -135,13 +140,14 @@ std::vector<CalibrationCase> calibration_set(const Network& network, const Calib
     }
   }
   if (options.train) {
-    for (const std::int64_t length : kTrainLengths) {
-      if (length > options.max_length || !fits(length)) continue;
+    for (const auto& [rows, sequences] : kTrainRows) {
+      if (rows > options.max_length || !fits(rows / sequences)) continue;
       Scenario s = base;
       s.phase = Phase::kTrain;
-      s.length = length;
+      s.batch = sequences;
+      s.length = rows / sequences;
       s.logits = LogitsKind::kAll;
-      add(fmt::format("train {}", length), s);
+      add(fmt::format("train {} x {}", s.batch, s.length), s);
     }
   }
   return cases;

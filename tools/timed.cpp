@@ -170,16 +170,11 @@ void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedF
   }
 }
 
-namespace {
-
-// The prediction for cores as they lay becomes the one that is graded. Both were made before.
 void choose_placement(Timed& each) {
   if (each.bracketed_otherwise.workload.empty() || each.measurement.placement != each.bracketed_otherwise.placement) return;
   std::swap(each.raw, each.raw_otherwise);
   std::swap(each.bracketed, each.bracketed_otherwise);
 }
-
-}  // namespace
 
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record) {
   const Backend& runner = backend(flags.backend);

@@ -54,6 +54,8 @@ PredictOptions predict_options(const Machine& machine, const TimedFlags& flags);
 void check_dtype(const Machine& machine, const Scenario& scenario);
 // `to_measure`: also for the placement of the cores that the machine file does not say; which one it is shows when they are measured.
 void predict_all(std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags, bool to_measure = false);
+// The prediction for cores as they lay when it was measured becomes `raw` and `bracketed`. Both were made before.
+void choose_placement(Timed& each);
 // Binds and measures all configurations, twins interleaved. Refuses lengths past a learned position table.
 // `machine`: whose reference times normalise bracketed figures, so that they stand in the state in which it was calibrated; null: those of the run.
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record);

@@ -73,6 +73,7 @@ class CpuExecution : public ProgramExecution {
   std::string implementation(int op) const override;
   Placement placement() override;
   void run_reference(int reference_class) override;
+  void settle_reference(int reference_class) override;
   int reference_class(int op) const override;
   std::vector<std::string> reference_classes() const override;
   double probe_ceiling(int reference_class) override;

@@ -160,6 +160,11 @@ References& CpuExecution::references() {
 
 void CpuExecution::run_reference(int reference_class) { references().run(static_cast<ReferenceClass>(reference_class)); }
 
+void CpuExecution::settle_reference(int reference_class) {
+  const auto which = static_cast<ReferenceClass>(reference_class);
+  if (which != ReferenceClass::kWeights && which != ReferenceClass::kKeys) references().run(which);
+}
+
 Placement CpuExecution::placement() {
   if (!PinnedThreads::active()) return Placement::kUnknown;  // threads that wander are nowhere
   return cores_apart(prepared_.threads) ? Placement::kApart : Placement::kTogether;

@@ -104,6 +104,30 @@ Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std:
   return f;
 }
 
+int level_count(const Machine& machine) { return std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); }
+
+// Do enough of the points have more than a negligible part of their bytes of this kind to tell what such a byte takes?
+template <class Bytes>
+bool has_evidence(const std::vector<const CalibrationPoint*>& members, const Bytes& bytes) {
+  constexpr double kShare = 0.05, kPoints = 0.1;
+  constexpr int kFewest = 3;
+  const auto enough = std::count_if(members.begin(), members.end(), [&](const CalibrationPoint* p) { return bytes(*p) > kShare * (p->work.read + p->work.written); });
+  return enough >= kFewest && static_cast<double>(enough) > kPoints * static_cast<double>(members.size());
+}
+
+bool has_evidence(int level, const std::vector<const CalibrationPoint*>& members) {
+  return has_evidence(members, [level](const CalibrationPoint& p) { return p.passing.levels[static_cast<size_t>(level)]; });
+}
+
+// What a byte that comes from one level further out takes longer, by the probed rates of copying: of levels that the points say nothing about.
+double probed_cost(const Machine& machine, int level, int threads) {
+  const auto seconds = [&](int l) {
+    const auto rate = figure_at(machine.levels[static_cast<size_t>(l)].rate[static_cast<size_t>(Access::kCopy)], threads);
+    return rate && rate->value > 0 ? 1 / rate->value : 0.0;
+  };
+  return level > 0 ? std::max(0.0, seconds(level) - seconds(level - 1)) : 0;
+}
+
 // The best of the forms for these points, as a fit of the machine. Points too noisy to say anything are left out while enough others remain.
 void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads, Aim aim) {
   const auto vague = [](const CalibrationPoint* p) { return p->noise > kWorstNoise; };
@@ -138,15 +162,32 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
   }
   if (!chosen) return;  // not enough to say anything: physics answers
   for (const int term : *chosen) fit.coefficients[fit_term(term, members.front()->spec, machine)] = best.coefficients[static_cast<size_t>(term)];
+  if (chosen->back() >= FitTerm::kFirstLevel)
+    for (int l = 1; l < level_count(machine); ++l)
+      if (!has_evidence(l, members)) fit.coefficients[fit_term(FitTerm::kFirstLevel + l, members.front()->spec, machine)] = probed_cost(machine, l, threads);
   std::tie(fit.residual_low, fit.residual_high) = residual_bounds(best.ratios);
   fit.points = static_cast<int>(best.ratios.size());
   machine.class_fits.push_back(std::move(fit));
 }
 
-// `form` and the bytes that pass each level; where caches lie apart, also those that come from another.
+// `form` and what comes from another core's cache, in either placement.
+Form with_handed(Form form, const std::vector<const CalibrationPoint*>& members) {
+  for (const bool apart : {true, false})
+    if (has_evidence(members, [apart](const CalibrationPoint& p) { return p.passing.apart == apart ? p.passing.fetched + kReclaiming * p.passing.reclaimed : 0.0; }))
+      form.push_back(apart ? FitTerm::kHanded : FitTerm::kHandedNear);
+  return form;
+}
+
+// The same and the bytes that pass each level.
 Form with_levels(Form form, const Machine& machine, const std::vector<const CalibrationPoint*>& members) {
-  if (std::any_of(members.begin(), members.end(), [](const CalibrationPoint* p) { return p->passing.fetched + p->passing.reclaimed > 0; })) form.push_back(FitTerm::kFetched), form.push_back(FitTerm::kReclaimed);
-  for (int l = 0; l < std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size())); ++l) form.push_back(FitTerm::kFirstLevel + l);
+  form = with_handed(std::move(form), members);
+  // What memory takes longer where the cores share a path to it shows beside points where they do not.
+  const int memory = level_count(machine) - 1;
+  if (memory > 0 && has_evidence(members, [](const CalibrationPoint& p) { return p.passing.near_memory; }) &&
+      has_evidence(members, [memory](const CalibrationPoint& p) { return p.passing.apart ? p.passing.levels[static_cast<size_t>(memory)] : 0.0; }))
+    form.push_back(FitTerm::kNearMemory);
+  for (int l = 0; l < level_count(machine); ++l)
+    if (l == 0 || has_evidence(l, members)) form.push_back(FitTerm::kFirstLevel + l);
   return form;
 }
 
@@ -250,9 +291,9 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
   for (const auto& [key, members] : classes) {
     std::vector<Form> forms;
     if (op_class(members.front()->spec) == OpClass::kAttention)
-      forms = {{FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, with_levels({FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, machine, members)};
+      forms = {{FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, with_handed({FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, members), with_levels({FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, machine, members)};
     else
-      forms = {{FitTerm::kFixed, FitTerm::kScale}, with_levels({FitTerm::kFixed, FitTerm::kPerRow, FitTerm::kPerExp}, machine, members)};
+      forms = {{FitTerm::kFixed, FitTerm::kScale}, with_handed({FitTerm::kFixed, FitTerm::kScale}, members), with_levels({FitTerm::kFixed, FitTerm::kPerRow, FitTerm::kPerExp}, machine, members)};
     add_fit(machine, key.first, key.second, members, forms, threads, Aim::kMost);
   }
 }

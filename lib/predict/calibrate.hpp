@@ -31,6 +31,8 @@ namespace fathom {
 struct Passing {
   LevelShares levels{};
   double fetched = 0, reclaimed = 0;
+  double near_memory = 0;  // of the levels' last: what cores that share their last cache fetch from memory, over one path instead of two
+  bool apart = false;      // the cores have last caches of their own
 };
 
 // One measured call, with what the models see of it.
@@ -85,14 +87,16 @@ std::string fit_name(const OpSpec& spec, FitSize size = FitSize::kAny);
 // Axis values whose hull is kept per fit: rows and bytes; attention: pairs and keys.
 std::vector<std::pair<std::string, double>> fit_axes(const OpSpec& spec, const OpWork& work);
 // The regressors of every fit, in one order; those that a fit does not use have no coefficient. The last ones are the levels of memory, by their names.
-inline constexpr int kFitTerms = 7 + kMaxLevels;
+inline constexpr int kFitTerms = 8 + kMaxLevels;
 using FitValues = std::array<double, kFitTerms>;
 struct FitTerm {
-  enum : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kFetched, kReclaimed, kFirstLevel };
+  enum : int { kFixed, kScale, kPerRow, kPerExp, kPerFlop, kHanded, kHandedNear, kNearMemory, kFirstLevel };
 };
 // The machine's fit of that name; null where it has none.
 const ClassFit* fit_named(const Machine& machine, const std::string& name, DType dtype, int threads);
-// "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", "fetched" and "reclaimed" (Passing), then "L1", "L2",
+// "fixed" (1), "scale" (roofline without launch), "per_row", "per_exp" (attention: "per_score"), "per_flop", "handed" (bytes fetched and, kReclaiming times,
+// reclaimed) where cores have last caches of their own, "handed_near" where they share one, and "memory_near"
+// what their bytes from memory take longer there, then "L1", "L2",
 // ... as the machine names them.
 std::string fit_term(int term, const OpSpec& spec, const Machine& machine);
 FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, const Passing& passing, int threads);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lib/predict/calibrate.hpp"
+#include "lib/predict/handover.hpp"
 #include "lib/predict/op_model.hpp"
 
 namespace fathom {
@@ -99,8 +100,9 @@ std::string fit_term(int term, const OpSpec& spec, const Machine& machine) {
     case FitTerm::kPerRow: return "per_row";
     case FitTerm::kPerExp: return attention_of(spec) ? "per_score" : "per_exp";
     case FitTerm::kPerFlop: return "per_flop";
-    case FitTerm::kFetched: return "fetched";
-    case FitTerm::kReclaimed: return "reclaimed";
+    case FitTerm::kHanded: return "handed";
+    case FitTerm::kHandedNear: return "handed_near";
+    case FitTerm::kNearMemory: return "memory_near";
     default: {
       const auto level = static_cast<size_t>(term - FitTerm::kFirstLevel);
       return level < machine.levels.size() ? machine.levels[level].name : "";
@@ -117,8 +119,8 @@ FitValues fit_values(const OpSpec& spec, const OpWork& work, double roofline, co
   v[FitTerm::kPerRow] = work.rows * (attention ? static_cast<double>(attention->heads) : 1.0) / t;
   v[FitTerm::kPerExp] = work.exponentials / t;
   v[FitTerm::kPerFlop] = work.flops;
-  v[FitTerm::kFetched] = passing.fetched;
-  v[FitTerm::kReclaimed] = passing.reclaimed;
+  v[passing.apart ? FitTerm::kHanded : FitTerm::kHandedNear] = passing.fetched + kReclaiming * passing.reclaimed;
+  v[FitTerm::kNearMemory] = passing.near_memory;
   for (size_t l = 0; l < kMaxLevels; ++l) v[FitTerm::kFirstLevel + l] = passing.levels[l];
   return v;
 }
@@ -156,6 +158,11 @@ Passing passing_of(const OpWork& work, const Residency& residency) {
   for (size_t l = 0; l < kMaxLevels; ++l) passing.levels[l] = traffic.read[l] + traffic.written[l];
   passing.fetched = residency.fetched_reads * work.read + residency.fetched_writes * work.written;
   passing.reclaimed = residency.reclaimed * work.written;
+  passing.apart = residency.placement == Placement::kApart;
+  if (residency.placement == Placement::kTogether) {
+    const auto outermost = std::find_if(passing.levels.rbegin(), passing.levels.rend(), [](double bytes) { return bytes > 0; });
+    if (outermost != passing.levels.rend()) passing.near_memory = *outermost;
+  }
   return passing;
 }
 

@@ -58,7 +58,6 @@ struct DivisionOf {
   Division operator()(const Gemm& op) const { return of_gemm(op, input, operand, trains); }
   Division operator()(const Attention& op) const { return of_attention(op); }
   Division operator()(const AttentionBackward& op) const { return of_attention(op.forward); }
-  Division operator()(const KvAppend&) const { return input ? Division::kRows : Division::kMixed; }
   Division operator()(const Embedding&) const { return input ? Division::kMixed : Division::kRows; }
   Division operator()(const EmbeddingBackward&) const { return input ? Division::kRows : Division::kMixed; }
   Division operator()(const ExpertDispatch&) const { return input ? Division::kMixed : Division::kRows; }
@@ -125,29 +124,35 @@ Handed HandoverTracker::step(Shares& shares, bool write, int side, double part) 
   return handed;
 }
 
-Handed HandoverTracker::touch(double begin, double bytes, bool write, Division division) {
-  Handed sum;
-  if (!(bytes > 0)) return sum;
-  const double end = begin + bytes, middle = begin + bytes / 2;
+std::size_t slower_side(const HandedSides& reading, const HandedSides& writing) {
+  const auto weight = [&](std::size_t side) { return reading[side].fetched + writing[side].fetched + kReclaiming * writing[side].reclaimed; };
+  return weight(1) > weight(0) ? 1 : 0;
+}
+
+HandedSides HandoverTracker::touch(double begin, double extent, double density, bool write, Division division) {
+  HandedSides sum;
+  if (!(extent > 0) || !(density > 0)) return sum;
+  const double end = begin + extent, middle = begin + extent / 2;
   const auto first = static_cast<std::size_t>(begin / cell_), last = static_cast<std::size_t>(std::ceil(end / cell_));
   if (cells_.size() < last) cells_.resize(last);
   for (std::size_t c = first; c < last; ++c) {
     const double from = std::max(begin, static_cast<double>(c) * cell_), to = std::min(end, static_cast<double>(c + 1) * cell_);
-    const double touched = to - from, part = touched / cell_;
+    const double part = (to - from) / cell_ * density;
+    const int half = (from + to) / 2 < middle ? 0 : 1;
     Cell& cell = cells_[c];
     if (!cell.known) {  // nobody has it
       cell.known = true;
-      for (int h = 0; h < 2; ++h) cell.half[static_cast<std::size_t>(h)][static_cast<std::size_t>((from + to) / 2 < middle ? 0 : 1)] = 1;
+      for (Shares& shares : cell.half) shares[static_cast<std::size_t>(half)] = 1;
     }
     for (int h = 0; h < 2; ++h) {
       Shares& shares = cell.half[static_cast<std::size_t>(h)];
-      const auto by = [&](int side) {
-        const Handed handed = step(shares, write, side, part);
-        sum.fetched += handed.fetched * cell_ / 2;
-        sum.reclaimed += handed.reclaimed * cell_ / 2;
+      const auto taken = [&](int side, const Handed& handed, double share) {
+        sum[static_cast<std::size_t>(side)].fetched += share * handed.fetched * cell_ / 2;
+        sum[static_cast<std::size_t>(side)].reclaimed += share * handed.reclaimed * cell_ / 2;
       };
+      const auto by = [&](int side) { taken(side, step(shares, write, side, part), 1); };
       switch (division) {
-        case Division::kRows: by((from + to) / 2 < middle ? 0 : 1); break;
+        case Division::kRows: by(half); break;
         case Division::kColumns: by(h); break;
         case Division::kOne: by(0); break;
         case Division::kAll: {  // at the same time: each finds what was there before
@@ -155,16 +160,14 @@ Handed HandoverTracker::touch(double begin, double bytes, bool write, Division d
           const Handed second = step(before, write, 1, part);
           by(0);
           step(shares, write, 1, part);
-          sum.fetched += second.fetched * cell_ / 2;
-          sum.reclaimed += second.reclaimed * cell_ / 2;
+          taken(1, second, 1);
           break;
         }
         case Division::kMixed: {
           Shares one = shares, two = shares;
-          const Handed a = step(one, write, 0, part), b = step(two, write, 1, part);
+          taken(0, step(one, write, 0, part), 0.5);
+          taken(1, step(two, write, 1, part), 0.5);
           for (std::size_t s = 0; s < kStates; ++s) shares[s] = (one[s] + two[s]) / 2;
-          sum.fetched += (a.fetched + b.fetched) / 2 * cell_ / 2;
-          sum.reclaimed += (a.reclaimed + b.reclaimed) / 2 * cell_ / 2;
           break;
         }
       }

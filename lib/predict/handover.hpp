@@ -6,7 +6,8 @@
 // per MiB and two threads: read or written where it was touched last 6 us, read from the other cache 15, written after the other has read it 64, main memory 16.
 //
 // Lines are followed in cells of an address range, each as shares of who wrote it last and who has read it since. Who touches which part of an operand is
-// known from how its kernel divides the work. More than two caches are followed as two halves of the threads.
+// known from how its kernel divides the work. More than two caches are followed as two halves of the threads. Where the cores share their last cache the same lines
+// change hands between their inner caches: reclaiming then takes twice as long as a write of one's own (10 against 5 us per 512 KiB and thread), fetching hardly more.
 #pragma once
 
 #include <array>
@@ -33,19 +34,25 @@ Placement placement_of(const Machine& machine, int threads);
 // The machine with its cores so placed; unknown: as it is.
 Machine placed(Machine machine, Placement placement);
 
-// Bytes of one touch, or of all touches of an op.
+// Bytes that one side takes from the other in one touch, or in all touches of an op.
 struct Handed {
   double fetched = 0;    // read or written, last written by the other side
   double reclaimed = 0;  // written, and the other side had read them since they were last written
 };
+// Reclaiming a line takes as long as fetching this many: per 512 KiB and thread beyond what own lines take, 58 and 10 us where the caches lie apart, 5 and 1 us where they
+// are one. Two coefficients cannot be told apart by the few points of a calibration; one of their sum in bytes fetched can.
+inline constexpr double kReclaiming = 6;
+using HandedSides = std::array<Handed, 2>;
+// Which side takes longer. An op ends with its slower thread: one that reclaims half of the lines alone is as slow as two that reclaim all of them.
+std::size_t slower_side(const HandedSides& reading, const HandedSides& writing);
 
 class HandoverTracker {
  public:
   // Cells of `cell` bytes.
   explicit HandoverTracker(double cell) : cell_(cell) {}
 
-  // Touches [begin, begin + bytes) in one op.
-  Handed touch(double begin, double bytes, bool write, Division division);
+  // Touches [begin, begin + extent) in one op, `density` of every cell: rows may be touched in part (q and k of a wider row), and rows here and there (of a table).
+  HandedSides touch(double begin, double extent, double density, bool write, Division division);
 
  private:
   static constexpr int kStates = 8;  // last writer (0, 1) x readers since (bits)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "lib/predict/handover.hpp"
@@ -11,10 +12,9 @@
 namespace fathom {
 namespace {
 
-constexpr double kPieces = 4096;             // of an arena, at most
-constexpr double kSmallestPiece = 256 << 10;
-
-constexpr double kSmallestCell = 32 << 10;   // of what is followed from core to core
+// Of an arena, and of what is followed from core to core. In larger ones a small tensor passes for touched when its neighbour was.
+constexpr double kPieces = 8192;
+constexpr double kSmallestPiece = 32 << 10;
 
 // Turns operands into touched segments.
 class Walker {
@@ -23,14 +23,14 @@ class Walker {
     if (plan_) piece_ = std::max(kSmallestPiece, std::ceil(static_cast<double>(plan_->arena) / kPieces));
   }
 
-  // Addresses of an operand's first `limit` bytes: of the arena, else one memory after the other in the order of first use.
-  std::pair<double, double> address(const Step& step, const Operand& operand, double limit) {
+  // Address and bytes of an operand: in the arena, else one memory after the other in the order of first use.
+  std::pair<double, double> address(const Step& step, const Operand& operand) {
     const TensorInstance at = instance_of(workload_, step, operand);
     const double whole = workload_.tensors()[static_cast<size_t>(at.tensor)].bytes().to_double();
-    if (plan_) return {static_cast<double>(plan_->offsets.at(at)), std::min(limit, whole)};
+    if (plan_) return {static_cast<double>(plan_->offsets.at(at)), whole};
     const auto [found, fresh] = addresses_.try_emplace(id(at), end_);
-    if (fresh) end_ += std::ceil(whole / kSmallestCell) * kSmallestCell;
-    return {found->second, std::min(limit, whole)};
+    if (fresh) end_ += std::ceil(whole / kSmallestPiece) * kSmallestPiece;
+    return {found->second, whole};
   }
 
   // Visits (segment, bytes) of the first `limit` bytes of an operand.
@@ -68,13 +68,13 @@ void scale(LevelShares& shares, double by) {
 
 }  // namespace
 
-double hit_share(double distance, double capacity) {
+double hit_share(double distance, double capacity, bool sharp) {
   if (std::isinf(distance)) return 0;
-  const double r = distance / capacity, r2 = r * r;
+  const double r = distance / capacity, r2 = sharp ? r * r * r * r : r * r;
   return 1 / (1 + r2 * r2);
 }
 
-LevelShares level_shares(const Machine& machine, int threads, double distance) {
+LevelShares level_shares(const Machine& machine, int threads, const ReuseDistance& distance) {
   LevelShares shares{};
   const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
   double missed = 1;
@@ -85,41 +85,51 @@ LevelShares level_shares(const Machine& machine, int threads, double distance) {
       continue;
     }
     const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
-    const double hit = hit_share(distance, level.capacity->value * (level.shared ? 1.0 : cores));
+    const double hit = hit_share(level.shared ? distance.bytes : distance.copied, level.capacity->value * (level.shared ? 1.0 : cores), machine.kind == MachineKind::kCpu);
     shares[static_cast<size_t>(i)] = missed * hit;
     missed *= 1 - hit;
   }
   return shares;
 }
 
-double ReuseTracker::touch(std::size_t segment, double bytes) {
+ReuseDistance ReuseTracker::touch(std::size_t segment, double bytes, double copies) {
   if (segment >= slot_of_.size()) {
     slot_of_.resize(segment + 1, 0);
-    bytes_of_.resize(segment + 1, 0);
+    bytes_of_.resize(segment + 1);
   }
-  double distance = std::numeric_limits<double>::infinity();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  ReuseDistance distance{kNever, kNever}, now{bytes, bytes * copies};
   if (const std::size_t slot = slot_of_[segment]; slot > 0) {
-    distance = std::max(0.0, total_ - sum_to(slot));  // after this slot
-    add(slot - 1, -bytes_of_[segment]);
-    total_ -= bytes_of_[segment];
+    const ReuseDistance before = sum_to(slot), last = bytes_of_[segment];  // after this slot
+    distance = {std::max(0.0, total_.bytes - before.bytes), std::max(0.0, total_.copied - before.copied)};
+    add(slot - 1, last, -1);
+    total_.bytes -= last.bytes;
+    total_.copied -= last.copied;
     slot_of_[segment] = 0;
-    bytes = std::max(bytes, bytes_of_[segment]);  // a partial touch does not evict the rest
+    now = {std::max(bytes, last.bytes), std::max(now.copied, last.copied)};  // a partial touch does not evict the rest
   }
   if (next_ == tree_.size()) compact();
-  add(next_, bytes);
-  total_ += bytes;
+  add(next_, now);
+  total_.bytes += now.bytes;
+  total_.copied += now.copied;
   slot_of_[segment] = ++next_;
-  bytes_of_[segment] = bytes;
+  bytes_of_[segment] = now;
   return distance;
 }
 
-void ReuseTracker::add(std::size_t slot, double bytes) {
-  for (std::size_t i = slot + 1; i <= tree_.size(); i += i & (~i + 1)) tree_[i - 1] += bytes;
+void ReuseTracker::add(std::size_t slot, const ReuseDistance& bytes, double sign) {
+  for (std::size_t i = slot + 1; i <= tree_.size(); i += i & (~i + 1)) {
+    tree_[i - 1].bytes += sign * bytes.bytes;
+    tree_[i - 1].copied += sign * bytes.copied;
+  }
 }
 
-double ReuseTracker::sum_to(std::size_t slot) const {
-  double sum = 0;
-  for (std::size_t i = slot; i > 0; i -= i & (~i + 1)) sum += tree_[i - 1];
+ReuseDistance ReuseTracker::sum_to(std::size_t slot) const {
+  ReuseDistance sum;
+  for (std::size_t i = slot; i > 0; i -= i & (~i + 1)) {
+    sum.bytes += tree_[i - 1].bytes;
+    sum.copied += tree_[i - 1].copied;
+  }
   return sum;
 }
 
@@ -129,12 +139,13 @@ void ReuseTracker::compact() {
   for (std::size_t s = 0; s < slot_of_.size(); ++s)
     if (slot_of_[s] > 0) live.push_back(s);
   std::sort(live.begin(), live.end(), [this](std::size_t a, std::size_t b) { return slot_of_[a] < slot_of_[b]; });
-  tree_.assign(std::max<std::size_t>(1024, live.size() * 4), 0.0);
+  tree_.assign(std::max<std::size_t>(1024, live.size() * 4), ReuseDistance{});
   next_ = 0;
-  total_ = 0;
+  total_ = {};
   for (const std::size_t s : live) {
     add(next_, bytes_of_[s]);
-    total_ += bytes_of_[s];
+    total_.bytes += bytes_of_[s].bytes;
+    total_.copied += bytes_of_[s].copied;
     slot_of_[s] = ++next_;
   }
 }
@@ -152,8 +163,13 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
   };
   std::vector<Sums> sums(w.ops().size());
   const bool apart = has_apart_caches(machine, threads);
+  const Placement lie = placement_of(machine, threads);
+  std::unordered_set<TensorId> written;
+  for (const Op& op : w.ops())
+    for (const Operand& out : op.outputs) written.insert(out.tensor);
+  const bool divided = apart || (plan && lie != Placement::kUnknown);  // summaries (no plan) do not ask who touches what, unless they must
   const bool trains = std::any_of(w.ops().begin(), w.ops().end(), [](const Op& op) { return op.pass == Pass::kBackward; });
-  HandoverTracker handover(plan ? std::max(kSmallestCell, std::ceil(static_cast<double>(plan->arena) / kPieces / 2)) : kSmallestCell);
+  HandoverTracker handover(plan ? std::max(kSmallestPiece, std::ceil(static_cast<double>(plan->arena) / kPieces)) : kSmallestPiece);
   const size_t memory = machine.levels.empty() ? 0 : std::min<size_t>(kMaxLevels, machine.levels.size()) - 1;
   for (int round = 0; round < 2; ++round) {
     for (const Step& step : w.program()) {
@@ -164,32 +180,43 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
         Residency& r = result[i];
         Sums& sum = sums[static_cast<size_t>(i)];
         if (bytes_between_ops > 0) tracker.touch(0, bytes_between_ops);
+        HandedSides reading, writing;
         const auto visit_all = [&](const std::vector<Operand>& operands, double limit, bool inputs) {
           for (size_t n = 0; n < operands.size(); ++n) {
             const Operand& operand = operands[n];
             const bool weight = inputs && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
+            const Division division = divided ? division_of(op, inputs, n, trains) : Division::kRows;
+            const double copies = division == Division::kAll ? std::max(1, threads) : 1;
             double touched = 0, from_memory = 0;
             walker.visit(step, operand, limit, [&](size_t segment, double bytes) {
-              const double distance = tracker.touch(segment, bytes);
+              const ReuseDistance distance = tracker.touch(segment, bytes, copies);
               if (round == 0) return;
-              const LevelShares shares = level_shares(machine, threads, distance + bytes);
+              const LevelShares shares = level_shares(machine, threads, {distance.bytes + bytes, distance.copied + copies * bytes});
               touched += bytes;
               from_memory += bytes * shares[memory];
               LevelShares& into = !inputs ? r.writes : weight ? r.weights : r.reads;
               for (int l = 0; l < kMaxLevels; ++l) into[static_cast<size_t>(l)] += bytes * shares[static_cast<size_t>(l)];
               (!inputs ? sum.writes : weight ? sum.weights : sum.reads) += bytes;
             });
-            if (!apart) continue;
-            const auto [begin, bytes] = walker.address(step, operand, limit);
-            const Handed handed = handover.touch(begin, bytes, !inputs, division_of(op, inputs, n, trains));
+            if (!divided || (inputs && !written.contains(operand.tensor))) continue;  // what nobody writes, each keeps a copy of
+            const auto [begin, whole] = walker.address(step, operand);
+            const HandedSides handed = handover.touch(begin, whole, whole > 0 ? std::min(1.0, limit / whole) : 0, !inputs, division);
             if (round == 0 || !(touched > 0)) continue;
             const double cached = 1 - from_memory / touched;  // what has left the caches is nobody's
-            (inputs ? sum.fetched_reads : sum.fetched_writes) += cached * handed.fetched;
-            sum.reclaimed += cached * handed.reclaimed;
+            HandedSides& into = inputs ? reading : writing;
+            for (size_t side = 0; side < into.size(); ++side) {
+              into[side].fetched += cached * handed[side].fetched;
+              into[side].reclaimed += cached * handed[side].reclaimed;
+            }
           }
         };
         visit_all(op.inputs, cost.read.to_double(), true);
         visit_all(op.outputs, cost.written.to_double(), false);
+        const size_t slower = slower_side(reading, writing);
+        constexpr double kSides = 2;
+        sum.fetched_reads += kSides * reading[slower].fetched;
+        sum.fetched_writes += kSides * writing[slower].fetched;
+        sum.reclaimed += kSides * writing[slower].reclaimed;
       }
     }
   }
@@ -199,6 +226,7 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
     Residency& r = result[static_cast<int>(i)];
     const Sums& sum = sums[i];
     const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
+    r.placement = lie;
     r.weight_bytes = std::min(sum.weights / uses, costs[i].read.to_double());
     const auto normalise = [&](LevelShares& shares, double total) {
       if (total > 0)

@@ -19,14 +19,15 @@ using Lanes = double __attribute__((vector_size(64)));  // eight distances at a 
 #endif
 
 // Shares of `uses` accesses at distances first, first + step, first + 2 step ... that caches of capacity 1 / inverse[c] serve one behind the other, and that reach memory (the last).
-FATHOM_WIDE void serve(double first, double step, std::int32_t uses, const double* inverse, size_t caches, double* served) {
+// `sharp`: as hit_share() has it.
+FATHOM_WIDE void serve(double first, double step, std::int32_t uses, const double* inverse, size_t caches, bool sharp, double* served) {
   Lanes sums[kMaxLevels] = {}, left = {};
   const Lanes ramp = {0, 1, 2, 3, 4, 5, 6, 7};
   for (std::int32_t k = 0; k < uses; k += 8) {
     const Lanes at = ramp * step + (first + static_cast<double>(k) * step);
     Lanes rest = ramp < static_cast<double>(uses - k) ? ramp * 0.0 + 1.0 : ramp * 0.0;
     for (size_t c = 0; c < caches; ++c) {
-      const Lanes ratio = at * inverse[c], square = ratio * ratio, hit = 1.0 / (1.0 + square * square);
+      const Lanes ratio = at * inverse[c], once = ratio * ratio, square = sharp ? once * once : once, hit = 1.0 / (1.0 + square * square);
       sums[c] += rest * hit;
       rest *= 1.0 - hit;
     }
@@ -45,13 +46,13 @@ double touched_bytes(const Tensor& tensor, double limit) {
 }
 
 // The same of `count` accesses, each at a distance of its own: served[c * count + i], memory (the last) where `rest` is.
-FATHOM_WIDE void serve_each(const double* __restrict distance, const double* inverse, size_t caches, size_t count, double* __restrict served, double* __restrict rest) {
+FATHOM_WIDE void serve_each(const double* __restrict distance, const double* inverse, size_t caches, bool sharp, size_t count, double* __restrict served, double* __restrict rest) {
   for (size_t i = 0; i < count; ++i) rest[i] = 1;
   for (size_t c = 0; c < caches; ++c) {
     double* __restrict here = served + c * count;
     const double by = inverse[c];
     for (size_t i = 0; i < count; ++i) {
-      const double ratio = distance[i] * by, square = ratio * ratio, hit = 1 / (1 + square * square);
+      const double ratio = distance[i] * by, once = ratio * ratio, square = sharp ? once * once : once, hit = 1 / (1 + square * square);
       here[i] = rest[i] * hit;
       rest[i] *= 1 - hit;
     }
@@ -250,9 +251,10 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
     const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
     const double capacity = level.capacity ? level.capacity->value * (level.shared ? 1.0 : cores) : 0;
     if (!(capacity > 0)) continue;  // a level without one serves nothing
-    inverse[caches] = 1 / capacity;
+    inverse[caches] = 1 / capacity;  // hit(x) of hit_share()
     level_of[caches++] = static_cast<size_t>(l);
   }
+  const bool sharp = machine.kind == MachineKind::kCpu;
   const size_t last = count > 0 ? static_cast<size_t>(count - 1) : 0;
   LevelShares outermost{};
   if (count > 0) outermost[last] = 1;
@@ -272,7 +274,7 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
   served_.resize((caches + 2) * levels);
   double* distance = served_.data() + (caches + 1) * levels;
   for (size_t n = 0; n < levels; ++n) distance[n] = value_[static_cast<size_t>(levels_[n].base)] + touched[static_cast<size_t>(levels_[n].operand)];
-  serve_each(distance, inverse.data(), caches, levels, served_.data(), served_.data() + caches * levels);
+  serve_each(distance, inverse.data(), caches, sharp, levels, served_.data(), served_.data() + caches * levels);
 
   for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
     Residency& r = result[static_cast<int>(i)];
@@ -289,7 +291,7 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
       for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
         const Run& run = runs_[static_cast<size_t>(n)];
         std::array<double, kMaxLevels + 1> served;
-        serve(value_[static_cast<size_t>(run.base)] + bytes, value_[static_cast<size_t>(run.step)], run.uses, inverse.data(), caches, served.data());
+        serve(value_[static_cast<size_t>(run.base)] + bytes, value_[static_cast<size_t>(run.step)], run.uses, inverse.data(), caches, sharp, served.data());
         for (size_t c = 0; c <= caches; ++c) sums[c] += served[c];
       }
       for (size_t c = 0; c < caches; ++c) into[level_of[c]] += bytes * sums[c];

@@ -14,11 +14,14 @@ namespace {
 
 constexpr double kCell = 64;
 
+// Both sides together.
+Handed both_sides(const HandedSides& sides) { return {sides[0].fetched + sides[1].fetched, sides[0].reclaimed + sides[1].reclaimed}; }
+
 // Two cells, one of each side by rows.
 struct Lines {
   HandoverTracker tracker{kCell};
-  Handed write(Division d) { return tracker.touch(0, 2 * kCell, true, d); }
-  Handed read(Division d) { return tracker.touch(0, 2 * kCell, false, d); }
+  Handed write(Division d) { return both_sides(tracker.touch(0, 2 * kCell, 1, true, d)); }
+  Handed read(Division d) { return both_sides(tracker.touch(0, 2 * kCell, 1, false, d)); }
 };
 
 // Two cores of 1 MiB, a last cache of 32 MiB.
@@ -94,10 +97,31 @@ TEST_CASE("whoever comes first: half of the lines on average") {
 
 TEST_CASE("part of a cell: the rest keeps its state") {
   HandoverTracker tracker(kCell);
-  tracker.touch(0, kCell, true, Division::kOne);
-  tracker.touch(0, kCell / 4, false, Division::kAll);
-  CHECK(tracker.touch(0, kCell, true, Division::kOne).reclaimed == Approx(kCell / 4));
-  CHECK(tracker.touch(0, 0, true, Division::kOne).reclaimed == 0);
+  tracker.touch(0, kCell, 1, true, Division::kOne);
+  tracker.touch(0, kCell / 4, 1, false, Division::kAll);
+  CHECK(both_sides(tracker.touch(0, kCell, 1, true, Division::kOne)).reclaimed == Approx(kCell / 4));
+  CHECK(both_sides(tracker.touch(0, 0, 1, true, Division::kOne)).reclaimed == 0);
+  // A third of every row, here and there: a third of the cell.
+  tracker.touch(0, kCell, 1.0 / 3, false, Division::kAll);
+  CHECK(both_sides(tracker.touch(0, kCell, 1, true, Division::kOne)).reclaimed == Approx(kCell / 3));
+}
+
+TEST_CASE("the side that takes more is the one that counts") {
+  // A wide activation of four cells: rows of side 0 in the first two, of side 1 in the last two. A narrow one takes the place of the last two: its first half is
+  // side 0's and has to be reclaimed from side 1, which has its own half and takes nothing.
+  HandoverTracker tracker(kCell);
+  tracker.touch(0, 4 * kCell, 1, true, Division::kRows);
+  tracker.touch(0, 4 * kCell, 1, false, Division::kRows);
+  const HandedSides sides = tracker.touch(2 * kCell, 2 * kCell, 1, true, Division::kRows);
+  CHECK(sides[0].reclaimed == Approx(kCell));
+  CHECK(sides[1].reclaimed == 0);
+  CHECK(slower_side({}, sides) == 0);
+  // Fetching five bytes is quicker than reclaiming one, fetching seven is not.
+  HandedSides reading{};
+  reading[1].fetched = 5 * kCell;
+  CHECK(slower_side(reading, sides) == 0);
+  reading[1].fetched = 7 * kCell;
+  CHECK(slower_side(reading, sides) == 1);
 }
 
 TEST_CASE("placed changes the last cache alone, and only where there is one") {
@@ -146,6 +170,7 @@ TEST_CASE("a synthetic machine whose caches lie apart is recovered: seconds per 
       p.passing = all_from_memory(p.work, 4);
       p.passing.levels[3] = 0;
       p.passing.reclaimed = share * p.work.written;
+      p.passing.apart = true;
       p.roofline = (p.work.read + p.work.written) / 1e11;
       p.measured = 1e-6 + 1e-11 * (p.work.read + p.work.written) + 6e-11 * p.passing.reclaimed;
       points.push_back(p);
@@ -153,7 +178,8 @@ TEST_CASE("a synthetic machine whose caches lie apart is recovered: seconds per 
   fit_points(m, points, 2);
   REQUIRE(m.class_fits.size() == 1);
   CHECK(m.class_fits[0].name == "rms_norm");
-  CHECK(m.class_fits[0].coefficients.at("reclaimed") == Approx(6e-11).epsilon(0.01));
+  CHECK(m.class_fits[0].coefficients.at("handed") == Approx(6e-11 / kReclaiming).epsilon(0.01));
+  CHECK(m.class_fits[0].coefficients.count("handed_near") == 0);  // of which it saw nothing
   CHECK(m.class_fits[0].coefficients.at("fixed") == Approx(1e-6).epsilon(0.05));
 }
 

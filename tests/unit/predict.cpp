@@ -143,29 +143,45 @@ TEST_CASE("decode: expectation over rows, not time at the mean") {
 
 TEST_CASE("stack distances") {
   ReuseTracker t;
-  CHECK(std::isinf(t.touch(1, 10)));
-  CHECK(std::isinf(t.touch(2, 20)));
-  CHECK(t.touch(2, 20) == 0);
-  CHECK(std::isinf(t.touch(3, 30)));
-  CHECK(t.touch(1, 10) == 50);  // 2 and 3, once each
-  CHECK(t.touch(2, 20) == 40);  // 3 and 1
+  CHECK(std::isinf(t.touch(1, 10).bytes));
+  CHECK(std::isinf(t.touch(2, 20).bytes));
+  CHECK(t.touch(2, 20).bytes == 0);
+  CHECK(std::isinf(t.touch(3, 30).bytes));
+  CHECK(t.touch(1, 10).bytes == 50);  // 2 and 3, once each
+  CHECK(t.touch(2, 20).bytes == 40);  // 3 and 1
   for (int i = 0; i < 5000; ++i) t.touch(4, 1);  // renumbers slots on the way
-  CHECK(t.touch(3, 30) == 31);  // 1 (10), 2 (20), 4 (1)
+  const ReuseDistance third = t.touch(3, 30, 2);
+  CHECK(third.bytes == 31);   // 1 (10), 2 (20), 4 (1)
+  CHECK(third.copied == 31);  // by one thread each
+  const ReuseDistance first = t.touch(1, 10);
+  CHECK(first.bytes == 51);   // 2 (20), 4 (1), 3 (30)
+  CHECK(first.copied == 81);  // 3 by two threads, in the cache of each
+}
+
+TEST_CASE("a cache of one thread holds what all touch once for each, a shared one once") {
+  Machine m = toy_machine();
+  const ReuseDistance distance{1e6, 2e6};
+  m.levels[0].shared = true;
+  const double shared = level_shares(m, 1, distance)[0];
+  m.levels[0].shared = false;
+  CHECK(level_shares(m, 1, distance)[0] == level_shares(m, 1, {2e6, 2e6})[0]);
+  m.levels[0].shared = true;
+  CHECK(shared == level_shares(m, 1, {1e6, 1e6})[0]);
 }
 
 TEST_CASE("level shares") {
   const Machine m = toy_machine();
-  const LevelShares near = level_shares(m, 1, 1e5), far = level_shares(m, 1, 1e9);
+  const LevelShares near = level_shares(m, 1, {1e5, 1e5}), far = level_shares(m, 1, {1e9, 1e9});
   CHECK(near[0] > 0.999);
   CHECK(far[2] > 0.999);
-  CHECK(level_shares(m, 1, 1e6)[0] == Approx(0.5));       // at the capacity half is served
-  CHECK(level_shares(m, 2, 2e6)[0] == Approx(0.5));       // a private cache per thread
+  CHECK(level_shares(m, 1, {1e6, 1e6})[0] == Approx(0.5));       // at the capacity half is served
+  CHECK(level_shares(m, 2, {2e6, 2e6})[0] == Approx(0.5));       // a private cache per thread
   for (const double d : {0.0, 3e5, 2e6, 1e7, 1e12}) {
     double sum = 0;
-    for (const double s : level_shares(m, 1, d)) sum += s;
+    for (const double s : level_shares(m, 1, {d, d})) sum += s;
     CHECK(sum == Approx(1));
   }
-  CHECK(level_shares(m, 1, std::numeric_limits<double>::infinity())[2] == 1);
+  CHECK(level_shares(m, 1, {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()})[2] == 1);
 }
 
 TEST_CASE("realised fraction of a pair") {
