@@ -123,7 +123,9 @@ int run_check(const CheckArgs& flags) {
   };
   const CheckReport report = check_backend(target, options, check_cases());
   progress.clear();
-  const int code = emit_document(check_document(report, flags), flags.output);
+  OtherForms forms;
+  forms.ops = true;
+  const int code = emit_document(check_document(report, flags), flags.output, forms);
   if (report.stopped) return interrupted() ? 130 : code;
   return code != 0 ? code : report.ok() ? 0 : 1;
 }

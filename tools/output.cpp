@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -69,7 +70,8 @@ ViewOptions view_options(const OutputFlags& flags, const std::string& format, bo
 
 std::string render(const Record& record, const std::string& format, const OutputFlags& flags, bool file) {
   if (format == "json") return write_record(record);
-  if (format == "csv") return render_csv(record_table(record, flags.ops ? "ops" : "results", asked_columns(flags)), "\n");
+  const bool ops = flags.ops && std::any_of(record.results.begin(), record.results.end(), [](const Result& result) { return !result.ops.empty(); });
+  if (format == "csv") return render_csv(record_table(record, ops ? "ops" : "results", asked_columns(flags)), "\n");
   const Document document = view_record(record, view_options(flags, format, file || format == "html"));
   if (format == "md") return render_markdown(document);
   if (format == "html") return render_html(document);
@@ -163,23 +165,25 @@ void check_output_flags(const OutputFlags& flags) {
 }
 
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms) {
+  if (flags.ops && !forms.ops && !flags.quiet) tell("fathom: --ops changes nothing here: this result has tables of its own\n");
   const Document page = forms.asked.empty() ? document : as_page(document, forms);
   const auto rendered = [&](const std::string& format, bool file) -> std::string {
     if (format == "md") return render_markdown(page);
     if (format == "html") return render_html(page);
     if (format == "json" && forms.json) return forms.json();
     if (format == "csv" && forms.csv) return forms.csv();
-    const std::vector<const ReportTable*> tables = tables_of(document);
+    const Document& data = forms.data ? *forms.data : document;
+    const std::vector<const ReportTable*> tables = tables_of(data);
     if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
     if (format == "json") {
       JsonWriter json;
-      json.begin_object().member("title", document.title).key("tables").begin_object();
+      json.begin_object().member("title", data.title).key("tables").begin_object();
       for (const ReportTable* table : tables) {
         json.key(table->key);
         write_table(json, *table);
       }
       json.end_object().key("facts").begin_object();
-      for (const DocumentPart& part : document.parts)
+      for (const DocumentPart& part : data.parts)
         if (const auto* list = std::get_if<KeyValues>(&part))
           for (const KeyValues::Item& item : list->items) {
             json.key(item.label.empty() ? item.key : item.label);
