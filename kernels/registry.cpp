@@ -47,17 +47,26 @@ const std::vector<const Backend*>& all_backends() {
   return all;
 }
 
-const Backend& backend(std::string_view name) {
+namespace {
+
+const Backend& named_backend(std::string_view name) {
   std::vector<std::string> names;
   for (const Backend* each : all_backends()) {
-    if (each->name() == name) {
-      const Support support = each->available();
-      if (!support.ok) throw Error(ErrorKind::kEnvironment, fmt::format("the {} backend is not available: {}", name, support.reason));
-      return *each;
-    }
+    if (each->name() == name) return *each;
     names.emplace_back(each->name());
   }
   throw_input(fmt::format("unknown backend '{}'", name), {"", 0, "backend"}, name == "gpu" ? "did you mean 'cuda'?" : name_hint(name, names));
 }
+
+}  // namespace
+
+const Backend& backend(std::string_view name) {
+  const Backend& named = named_backend(name);
+  const Support support = named.available();
+  if (!support.ok) throw Error(ErrorKind::kEnvironment, fmt::format("the {} backend is not available: {}", name, support.reason));
+  return named;
+}
+
+void check_backend_name(std::string_view name) { named_backend(name); }
 
 }  // namespace fathom

@@ -14,5 +14,7 @@ const std::vector<const Backend*>& all_backends();
 
 // Throws Error(kInput) with the nearest name for an unknown one, Error(kEnvironment) with the reason for one that is not available.
 const Backend& backend(std::string_view name);
+// The former of the two alone: asking whether a backend is available would open the CUDA module.
+void check_backend_name(std::string_view name);
 
 }  // namespace fathom

@@ -9,6 +9,20 @@ namespace {
 
 constexpr std::string_view kNoFlops = "0: no matrix arithmetic";
 
+// Fields that are a choice are integers in the list; people read its name. In the order of the enumerations of lib/op_forward.hpp.
+std::string word_of(std::string_view name, int value) {
+  static const std::vector<std::pair<std::string_view, std::vector<std::string_view>>> kChoices = {
+      {"mask", {"causal", "full"}},
+      {"role", {"forward", "input gradient", "weight gradient"}},
+      {"kind", {"gelu-tanh", "gelu", "silu", "relu", "relu2"}},
+      {"rule", {"topk", "threshold", "predictor", "random"}},
+      {"gate", {"none", "raw", "sigmoid", "scaled-sigmoid", "tanh"}},
+  };
+  for (const auto& [field, words] : kChoices)
+    if (field == name && value >= 0 && static_cast<std::size_t>(value) < words.size()) return std::string(words[static_cast<std::size_t>(value)]);
+  return fmt::format("{}", value);
+}
+
 struct FieldText {
   std::vector<std::pair<std::string, std::string>>& out;
   void operator()(std::string_view name, const Rows& rows) const {
@@ -18,15 +32,11 @@ struct FieldText {
   void operator()(std::string_view name, DType type) const { out.emplace_back(name, std::string(dtype_name(type))); }
   void operator()(std::string_view name, u128 value) const { out.emplace_back(name, to_string(value)); }
   void operator()(std::string_view name, bool value) const { out.emplace_back(name, value ? "yes" : "no"); }
-  // Negative: not stated, it follows from others.
   void operator()(std::string_view name, double value) const {
-    if (value >= 0) out.emplace_back(name, fmt::format("{}", value));
+    if (value >= 0 || !name.starts_with("expected_")) out.emplace_back(name, fmt::format("{}", value));  // an expectation below 0: it follows from rows and pairs
   }
   void operator()(std::string_view name, std::int64_t value) const { out.emplace_back(name, fmt::format("{}", value)); }
-  void operator()(std::string_view name, int value) const {
-    const bool mask = name == "mask";
-    out.emplace_back(name, !mask ? fmt::format("{}", value) : value == static_cast<int>(MaskKind::kCausal) ? "causal" : "full");
-  }
+  void operator()(std::string_view name, int value) const { out.emplace_back(name, word_of(name, value)); }
 };
 
 }  // namespace
@@ -41,7 +51,8 @@ const std::vector<KindExplanation>& kind_explanations() {
        "bias: rows x out where there is a bias", "read: X, W once per distinct weight set; written: Y", "2 FLOP per multiply-add as in Kaplan et al., arXiv 2001.08361, 2.1; lib/cost_rules.cpp"},
       {"rope", "Rotates queries and keys by their original positions.", kNoFlops, "rope: rows x (heads + kv_heads) x rotated width", "read and written: the rotated elements",
        "Su et al., arXiv 2104.09864; lib/cost_rules.cpp"},
-      {"attention", "softmax(QK^T) V over visible (query, key) pairs, one atomic op.", "2 x heads x (qk_dim + v_dim) x pairs; pairs = S(S+1)/2 per causal sequence",
+      {"attention", "softmax(QK^T) V over visible (query, key) pairs, one atomic op. A whole causal sequence has S(S+1)/2 of them; a window or chunk leaves fewer, a decode step has one per key.",
+       "2 x heads x (qk_dim + v_dim) x pairs",
        "softmax: heads x pairs", "read: Q, and K and V of the keys read; written: output (and log-sum-exp in training)", "Vaswani et al., arXiv 1706.03762, 3.2; pairs: models/pairs.hpp; lib/cost_rules.cpp"},
       {"kv_append", "Stores new keys and values in the cache.", kNoFlops, "kv_append: rows x width", "read and written: rows x width", "Shazeer, arXiv 1911.02150 (incremental decoding); lib/cost_rules.cpp"},
       {"activation", "y = act(x), gated: act(gate) x up.", kNoFlops, "activation: rows x width; gate_product: the same where gated", "read: inputs; written: output", "gated: Shazeer, arXiv 2002.05202; lib/cost_rules.cpp"},

@@ -22,7 +22,7 @@ std::int64_t aligned_size(const Tensor& tensor) {
   // Activations get whole tiles of rows, so that matrix kernels may run padded rows without a copy.
   const std::int64_t rows = tensor.role == Role::kActivation ? (tensor.rows + kPlanRowTile - 1) / kPlanRowTile * kPlanRowTile : tensor.rows;
   const u128 bytes = product(rows, tensor.cols, dtype_bytes(tensor.dtype));
-  if (bytes > static_cast<u128>(std::numeric_limits<std::int64_t>::max() / 4)) throw_input("tensor '" + tensor.name + "' is too large to plan");
+  if (bytes > static_cast<u128>(std::numeric_limits<std::int64_t>::max() / 4)) throw_input("tensor '" + tensor.name + "' is too large to plan", {}, "take a smaller batch, length or context (--batch, --seq, --context, --past), or a smaller model");
   return (static_cast<std::int64_t>(bytes) + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
 }
 

@@ -134,7 +134,7 @@ Value BlockEmitter::core(const Attention& spec, const Heads& heads, const Stream
   }
   Value probabilities;
   if (!spec.fused) {
-    if (spec.pairs >> 46) refuse("the scores of unfused attention are too many to hold", "fusion");
+    if (spec.pairs >> 46) refuse("the scores of unfused attention are too many to hold", "fusion", "leave attention among the fused groups (--fusion qkv,attention), or take a smaller batch or length");
     const auto pairs = static_cast<std::int64_t>(spec.pairs);
     probabilities = tape_.activation("attn/core/probabilities", pairs, spec.heads, tape_.act(), false);
     outputs.push_back(probabilities.at);

@@ -12,7 +12,7 @@ const char* BlockEmitter::label() const {
   return mode ? "mode" : config_.route ? "mod" : moe ? "moe" : "dense";
 }
 
-void BlockEmitter::refuse(const char* what, const char* key) const { throw_input(what, {tape_.network().source, 0, key}); }
+void BlockEmitter::refuse(const char* what, const char* key, const char* hint) const { throw_input(what, {tape_.network().source, 0, key}, hint); }
 
 Value BlockEmitter::forward() { return config_.route ? routed_block(false, &y_) : block(x_, stream_, false, &y_); }
 
@@ -45,7 +45,7 @@ Value BlockEmitter::mlp_update(const Value& x, const Stream& stream) {
 
 Value BlockEmitter::block(const Value& x, const Stream& stream, bool delta, const Operand* into) {
   if (config_.parallel) {
-    if (all_keys(stream)) refuse("a parallel block whose unrouted tokens keep keys and values is not modelled", "parallel");
+    if (all_keys(stream)) refuse("a parallel block whose unrouted tokens keep keys and values is not modelled", "parallel", "write kv = selected in [route], or parallel = no");
     // Both norms first and both sums last: in reverse, both branches read the output's gradient before anything adds to it.
     const Value first = tape_.norm("norm1", x, stream.rows, width());
     const Value second = config_.parallel_norms == 2 ? tape_.norm("norm2", x, stream.rows, width()) : first;

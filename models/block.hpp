@@ -48,7 +48,7 @@ class BlockEmitter {
   };
 
   std::int64_t width() const { return tape_.network().width; }
-  [[noreturn]] void refuse(const char* what, const char* key) const;
+  [[noreturn]] void refuse(const char* what, const char* key, const char* hint = "") const;
 
   // The block on `stream` rows. With `delta` the result is the update without the outer residual (f of the block, x + g f(x)); else it goes to `into`.
   Value block(const Value& x, const Stream& stream, bool delta, const Operand* into);

@@ -10,7 +10,7 @@
 
 namespace fathom::keys {
 
-inline constexpr std::int64_t kMax = std::int64_t{1} << 40;  // validate() knows the real limits
+inline constexpr std::int64_t kMax = std::int64_t{1} << 61;  // sums of two stay in 64 bits; validate() knows the real limits, and names them
 
 inline std::string text(std::int64_t value) { return fmt::format("{}", value); }
 inline std::string text(bool value) { return value ? "yes" : "no"; }

@@ -19,10 +19,10 @@ Value BlockEmitter::latent_attention(const Value& x, const Stream& stream) {
   const DType act = tape_.act();
   const MlaStrategy strategy = tape_.scenario().mla;
   const bool absorbed = strategy == MlaStrategy::kAbsorbed;
-  if (absorbed && tape_.training()) refuse("absorbed latent attention is a decoding strategy; training uses the naive form", "mla");
+  if (absorbed && tape_.training()) refuse("absorbed latent attention is a decoding strategy; training uses the naive form", "mla", "leave --mla out, or write --mla naive");
   if (tape_.network().lora)
     for (const std::string& target : tape_.network().lora->targets)
-      if (target == "q" || target == "k" || target == "v" || target == "o") refuse("adapters on latent attention are not modelled", "targets");
+      if (target == "q" || target == "k" || target == "v" || target == "o") refuse("adapters on latent attention are not modelled", "targets", "take q, k, v and o out of [lora] targets");
   const bool all = all_keys(stream);
   const Rows kv_rows = all ? stream_.rows : stream.rows;
   const Value& kv_positions = all ? stream_.positions : stream.positions;
@@ -79,8 +79,8 @@ Value BlockEmitter::latent_attention(const Value& x, const Stream& stream) {
     const std::int64_t held = again ? visible_keys(spec.mask, stream_.queries, stream.past) : stream.past + (all ? stream_.queries : stream.queries);
     const Cache cache = append_cache(latent, kv_rows, stream, latent_width, held);
     if (again) {
-      if (stream.selected && !all) refuse("decompressing the cache of a routed block is not modelled: which rows are needed depends on the selection", "mla");
-      if (tape_.scenario().kv_dtype != act) refuse("decompression needs a cache in the compute type", "kv_dtype");
+      if (stream.selected && !all) refuse("decompressing the cache of a routed block is not modelled: which rows are needed depends on the selection", "mla", "write --mla naive or absorbed, or kv = all in [route]");
+      if (tape_.scenario().kv_dtype != act) refuse("decompression needs a cache in the compute type", "kv_dtype", "leave --kv-dtype out, or write --mla naive or absorbed");
       source = Value{cache.rows, false};
       const std::int64_t rows = stream.sequences * held;
       expanded = Rows{rows, {1, 1}};

@@ -50,7 +50,7 @@ class Checker {
     sharing();
     if (n.mtp < 0 || n.mtp > 64) fail("mtp", "must be 0 to 64", n.mtp);
     if (n.mtp > 0 && n.block(n.layer_count() - 1).route)
-      fail("mtp", "a prediction module copies the last layer, which must not be routed");
+      throw_input("a prediction module copies the last layer, which must not be routed", {n.source.empty() ? n.name : n.source, 0, "mtp"}, "route other layers (at = ... in [route]), or count no modules (mtp = 0)");
     if (n.lora) lora(*n.lora);
     if (n.weight_dtype && *n.weight_dtype != DType::kF32 && *n.weight_dtype != DType::kBF16 && *n.weight_dtype != DType::kF16 && *n.weight_dtype != DType::kF8 && *n.weight_dtype != DType::kI8)
       fail("weight_dtype", fmt::format("weights are stored in f32, bf16, f16, f8 or i8, not {}", dtype_name(*n.weight_dtype)));
@@ -68,6 +68,10 @@ class Checker {
     if (value < low || value > high) fail(key, fmt::format("must be {} to {}", low, high), value);
   }
   void size(const std::string& key, std::int64_t value, std::int64_t low) const { range(key, value, low, kMaxSize); }
+  // a x b as one matrix has it; both are at most kMaxSize, so that the product overflows nothing.
+  void together(const std::string& key, const char* a_name, std::int64_t a, const char* b_name, std::int64_t b) const {
+    if (a * b > kMaxSize) fail(key, fmt::format("{} {} of {} {} are {}, more than {}", a, a_name, b, b_name, a * b, kMaxSize));
+  }
   void positive(const std::string& key, double value) const {
     if (!std::isfinite(value) || value <= 0) fail(key, fmt::format("must be positive and finite, not {}", value));
   }
@@ -97,7 +101,7 @@ class Checker {
     if (a.heads % a.kv_heads != 0)
       fail("kv_heads", fmt::format("{} query heads are no multiple of {} key/value heads", a.heads, a.kv_heads));
     size("head_dim", a.head_dim, 1);
-    size("head_dim", a.heads * a.head_dim, 1);  // heads and head_dim are below 2^31: no overflow
+    together("head_dim", "heads", a.heads, "elements of head_dim", a.head_dim);
     range("rope_dim", a.rope_dim, 0, a.head_dim);
     if (a.rope_dim % 2 != 0) fail("rope_dim", "rotation works on pairs; must be even", a.rope_dim);
     if (a.rope_dim > 0 && network_.positions != PositionKind::kRope)
@@ -113,15 +117,16 @@ class Checker {
       size("nope_dim", m.nope_dim, 1);
       size("rope_dim", m.rope_dim, 0);
       size("v_dim", m.v_dim, 1);
-      size("v_dim", a.heads * m.v_dim, 1);
-      size("nope_dim", a.heads * (m.nope_dim + m.v_dim), 1);
+      together("v_dim", "heads", a.heads, "elements of v_dim", m.v_dim);
+      together("nope_dim", "heads", a.heads, "elements of nope_dim + v_dim", m.nope_dim + m.v_dim);
       if (a.kv_heads != a.heads) fail("kv_heads", "latent attention has as many key/value heads as query heads");
       if (a.head_dim != m.nope_dim + m.rope_dim)
         fail("head_dim", "of latent attention is nope_dim + rope_dim", a.head_dim);
       if (a.rope_dim != m.rope_dim && a.rope_dim != 0)
         fail("rope_dim", fmt::format("differs from that of the latent attention ({})", m.rope_dim), a.rope_dim);
       if (a.qkv_bias || a.out_bias || a.qk_norm || a.qk_norm_full || a.sinks)
-        fail("kv_rank", "latent attention with biases, query/key norms or sinks is not modelled");
+        throw_input("latent attention with biases, query/key norms or sinks is not modelled", {network_.source.empty() ? network_.name : network_.source, 0, a.qkv_bias ? "qkv_bias" : a.out_bias ? "out_bias" : a.sinks ? "sinks" : "qk_norm"},
+                    "take that key out of the file");
     }
   }
 
@@ -137,7 +142,7 @@ class Checker {
     size("expert_width", e.width, 1);
     range("shared_experts", e.shared, 0, kMaxExperts);
     size("shared_width", e.shared_width, e.shared > 0 ? 1 : 0);
-    size("shared_width", e.shared * e.shared_width, 0);
+    if (e.shared > 0) together("shared_width", "shared_experts", e.shared, "elements of shared_width", e.shared_width);
     if (e.shared == 0 && (e.shared_width != 0 || e.shared_gate))
       fail(e.shared_gate ? "shared_gate" : "shared_width", "needs shared_experts");
     share("noop_share", e.noop_share);

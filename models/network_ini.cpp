@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "models/idle_keys.hpp"
 #include "models/ini.hpp"
 #include "models/layer_pattern.hpp"
 #include "models/network_keys.hpp"
@@ -135,6 +136,7 @@ class Reader {
     }
     file_.finish();
     check(section);
+    for (std::string& note : idle_keys(file_, network_, block_sections_)) network_.notes.push_back(std::move(note));
     const auto states = [&](const IniSection& each) { return each.has("mlp"); };
     const bool none = std::none_of(network_.kinds.begin(), network_.kinds.end(), [](const BlockConfig& kind) { return kind.mlp.has_value(); });
     if (none && std::none_of(file_.sections().begin(), file_.sections().end(), states))
@@ -204,6 +206,7 @@ class Reader {
     }
     for (std::size_t i = 0; i < used.size(); ++i)
       if (!used[i]) throw_input(fmt::format("[{}] is not in the pattern", sections[i]->name()), sections[i]->where());
+    block_sections_ = std::move(sections);
     if (const auto layers = section.find("layers"))
       if (layers->integer(1, 100000) != network_.layer_count())
         layers->fail(fmt::format("the pattern has {} layers", network_.layer_count()));
@@ -286,6 +289,7 @@ class Reader {
   const IniFile& file_;
   Network network_;
   BlockDraft base_;
+  std::vector<const IniSection*> block_sections_;  // of network_.kinds, where a pattern names them
 };
 
 }  // namespace

@@ -142,7 +142,7 @@ void count_lora(Tally& t, const Network& net, const BlockConfig& b, const Lora& 
     } else {
       if (!b.attention) continue;
       const AttentionConfig& a = *b.attention;
-      if (a.mla) throw_input("adapters on latent attention are not modelled", {net.source, 0, "targets"});
+      if (a.mla) throw_input("adapters on latent attention are not modelled", {net.source, 0, "targets"}, "take q, k, v and o out of [lora] targets");
       in = static_cast<u128>(h), out = product(target == "q" || target == "o" ? a.heads : a.kv_heads, a.head_dim);
     }
     t.matrix(Part::kAdapter, checked_mul(checked_mul(static_cast<u128>(lora.rank), in + out), copies));

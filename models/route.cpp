@@ -45,7 +45,7 @@ Value BlockEmitter::router_scores(const Value& x, const Operand& block_output) {
 
   if (!tape_.training() || (!aux && !score_gradient())) return scores;  // no gradient ever reaches this router
   if (mlp && aux && route.aux_detached && x.needs_grad)
-    refuse("an MLP router with a detached auxiliary loss would need two backward passes through it", "aux_detached");
+    refuse("an MLP router with a detached auxiliary loss would need two backward passes through it", "aux_detached", "write aux_detached = no, router = linear, or aux_lambda = 0");
   tape_.record([=, this] {
     Operands targets;
     if (w.gradient >= 0) targets.push_back({w.gradient, 0});
@@ -229,8 +229,8 @@ void BlockEmitter::select(const Value& scores) {
 void BlockEmitter::route(const Value& x, const Operand& block_output) {
   const Route& route = *config_.route;
   const RoutingRule rule = tape_.scenario().rule();
-  if (rule == RoutingRule::kPredictor && !route.predictor) refuse("routing by predictor needs a predictor in every routed block", "predictor");
-  if (rule == RoutingRule::kPredictor && tape_.training()) refuse("training routes by the main router; the predictor only learns from it", "routing");
+  if (rule == RoutingRule::kPredictor && !route.predictor) refuse("routing by predictor needs a predictor in every routed block", "predictor", "add predictor = linear to [route], or write --routing threshold");
+  if (rule == RoutingRule::kPredictor && tape_.training()) refuse("training routes by the main router; the predictor only learns from it", "routing", "leave --routing out, or write --routing topk");
   if (tape_.training()) routing_.dscores = tape_.activation("route/dscores", stream_.rows.count, 1, DType::kF32, false);
   choose_rows();
   // Scored before the gathered rows exist, but its gradient refers to them.
@@ -368,18 +368,18 @@ Value BlockEmitter::routed_block(bool replay, const Operand* into) {
       this->route(x, y_);
   };
   const bool whole = route.gate_on == GateOn::kWhole;
-  if (route.part != RoutedPart::kBlock && config_.parallel) refuse("the sub-blocks of a parallel block are not routed apart", "part");
+  if (route.part != RoutedPart::kBlock && config_.parallel) refuse("the sub-blocks of a parallel block are not routed apart", "part", "write part = block, or parallel = no");
   if (route.part == RoutedPart::kBlock) {
     decide(replay, x_);
     const bool apart = route.gate_on == GateOn::kMlp || route.gate_on == GateOn::kAttention;
     if (!apart) return routed("route", x_, whole ? Piece::kWhole : Piece::kDelta, true, replay, true, into);
     // A gate on one sub-block only: two routed steps with one selection.
-    if (config_.parallel) refuse("the sub-blocks of a parallel block are not gated apart", "gate_on");
+    if (config_.parallel) refuse("the sub-blocks of a parallel block are not gated apart", "gate_on", "write gate_on = delta, or parallel = no");
     if (!config_.attention || !config_.mlp) return routed("route", x_, Piece::kDelta, true, replay, true, into);
     const Value u = routed("route/attn", x_, Piece::kAttention, route.gate_on == GateOn::kAttention, replay, true, nullptr);
     return routed("route/mlp", u, Piece::kMlp, route.gate_on == GateOn::kMlp, replay, false, into);
   }
-  if (whole) refuse("a gate on the whole row needs the whole block routed", "gate_on");
+  if (whole) refuse("a gate on the whole row needs the whole block routed", "gate_on", "write part = block, or gate_on = delta");
   if (route.part == RoutedPart::kAttention) {
     decide(replay, x_);
     if (!config_.mlp) return routed("route", x_, Piece::kAttention, true, replay, true, into);

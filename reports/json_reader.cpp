@@ -57,6 +57,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     std::string message = error.what();
     // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." -> from "syntax error" on.
     if (const auto colon = message.find(": "); colon != std::string::npos) message = message.substr(colon + 2);
+    if (const std::size_t bracket = message.find("] "); message.starts_with("[json.exception") && bracket != std::string::npos) message = message.substr(bracket + 2);  // "[json.exception.out_of_range.406] number overflow ..."
     throw_input("not valid JSON: " + message, {file_, line, {}});
   }
 

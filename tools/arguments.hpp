@@ -9,8 +9,9 @@
 
 namespace fathom {
 
-// Throws Error(kUsage) where an option that takes a value is followed by another option of the command: "--timeline --save t.html" would
-// write a file named "--save". What is meant so is written --timeline=--save.
+// Throws Error(kUsage) where an option that takes a value has none: an empty one (--seq "" of an unset variable, --seq=), which the parser would
+// drop, or another option of the command: "--timeline --save t.html" would write a file named "--save". What is meant so is written
+// --timeline=--save. An empty word that is no value is refused as well.
 void check_values(const CLI::App& app, const std::vector<std::string>& arguments);
 
 // The first option that the command does not have ("" where it has all), and the nearest that it has, as a hint.

@@ -48,6 +48,10 @@ struct Configuration {
   std::string label;  // name for tables
 };
 
+// A check for add_option: every name of a list, or one of `separator` '\0', must be known to `parse`, which throws Error(kInput) with the nearest. Asked as
+// the option is read, so that an unknown name is refused even where nothing reads the option.
+std::function<std::string(const std::string&)> known_names(const char* flag, std::function<void(const std::string&)> parse, char separator = '\0');
+
 void add_model_flags(CLI::App& app, ModelFlags& flags);
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags);
 // Flags of what is counted but run by no backend.
@@ -86,9 +90,11 @@ int emit(const Record& record, const OutputFlags& flags);
 // Forms in which a document is something else than its tables; empty: as emit_document says.
 struct OtherForms {
   std::function<std::string()> json, csv;
+  const Document* data = nullptr;  // what json and csv are made of, where a page writes its figures for people
   // Pages (md, html) of a computed result say first what was asked ("prefill, batch 1"; no end), last by what it was made; empty: they do not.
   std::string asked;
   Figures environment;  // facts of the machine, where something ran on it
+  bool ops = false;     // --ops was read; else it is said that it was not
 };
 // The same for a document that is no record (lists, explanations): table, md, html; csv gives its first table, json its tables.
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms = {});

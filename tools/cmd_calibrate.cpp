@@ -127,7 +127,7 @@ void tell_unread(const CLI::App& command, const CalibrateArgs& flags) {
     if (flags.backend == "cpu") note_unused(command, {"--folds", "--seed"}, "only the fit of a GPU reads it", unread);
     if (flags.backend == "cuda") note_unused(command, {"--dtype", "--threads"}, "a GPU is probed as a whole", unread);
   }
-  note_unused(command, {"--ops", "--verbose"}, "a calibration has tables of its own", unread);
+  note_unused(command, {"--verbose"}, "a calibration has tables of its own", unread);
   tell_notes(unread, flags.output.quiet);
 }
 

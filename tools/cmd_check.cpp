@@ -110,6 +110,7 @@ Document check_document(const CheckReport& report, const CheckArgs& flags) {
 // CSV is a row per op kind, with --ops a row per op kind and case.
 OtherForms forms_of(const CheckReport& report, const CheckArgs& flags) {
   OtherForms forms;
+  forms.ops = true;
   forms.asked = fmt::format("backend {}, {}, dtype {}{}", flags.backend, flags.kinds.empty() ? "all op kinds" : fmt::format("{}", fmt::join(flags.kinds, ", ")),
                             flags.dtype == "all" ? "f32 / bf16" : flags.dtype, flags.tolerance == 1 ? "" : fmt::format(", {:g} times the stated tolerances", flags.tolerance));
   set_host_facts(forms.environment, flags.backend, flags.threads);

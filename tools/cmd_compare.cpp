@@ -93,6 +93,7 @@ std::vector<Configuration> take_generations(std::vector<Configuration>& all) {
 void add_generations(Record& record, const std::vector<Configuration>& generations, const Machine* machine, Command command, const CompareArgs& flags) {
   for (const Configuration& each : generations) {
     Result result = count_generation(each);
+    apply_convention(flags.convention, each.network, each.scenario, result);
     if (machine && command != Command::kRun) predict_generation(result, each, *machine, flags.timed);
     if (command != Command::kPredict) run_generation(result, each, flags.timed, flags.output.quiet);
     record.results.push_back(std::move(result));
@@ -161,15 +162,12 @@ bool is_record(const std::string& name) {
 
 // Options that this call has and that nothing in it reads.
 void note_unread(const CLI::App& app, const CompareArgs& flags, Command command, const std::vector<Configuration>& configurations, const Machine* machine, std::vector<RecordNote>& notes) {
-  if (flags.timed.rounds > 0) note_unused(app, {"--time"}, "--rounds says how long", notes);
+  note_unused_timed(app, {true, command != Command::kPredict, machine, flags.timed.rounds}, notes);
   const bool generates = std::all_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; });
   if (generates) note_unused(app, {"--time", "--rounds"}, "a generation is run once, token by token", notes);
   if (std::none_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.network.has_routes(); })) note_unused(app, {"--with-twin"}, "no model is routed", notes);
-  if (generates) note_unused(app, {"--ops"}, "a generation has no single list of ops", notes);
+  if (generates) note_unused(app, {"--ops"}, kNoOpsOfGeneration, notes);
   if (command == Command::kRun) note_unused(app, {"--steps", "--learning-rate"}, "only training on a text (--corpus FILE) reads it", notes);
-  const bool gpu = machine && machine->kind == MachineKind::kGpu;
-  if (gpu) note_unused(app, {"--threads"}, "the machine is a GPU", notes);
-  if (machine && !gpu) note_unused(app, {"--launch", "--kernels"}, "only a GPU reads it", notes);
   if (command != Command::kPredict) return;
   note_unused(app, {"--grade", "--sustained"}, "only --table reads it", notes);
   if (!flags.plan.several()) note_unused(app, {"--zero", "--overlap", "--node", "--network", "--interleave"}, "the plan has one device (--dp, --tp, --pp, --ep)", notes);
@@ -190,7 +188,9 @@ int compare_saved(const CompareArgs& flags, const CLI::App& app) {
   note_all_but(app, {"--fail-on"}, "saved records are compared as they are", unread);
   note_unused(app, {"--columns"}, "a comparison of records has columns of its own", unread);
   for (const RecordNote& note : unread) difference.notes.push_back({note.severity, note.text});
-  emit_document(view_difference(difference, files[0], files[1], flags.output.ops), flags.output);
+  OtherForms forms;
+  forms.ops = true;
+  emit_document(view_difference(difference, files[0], files[1], flags.output.ops), flags.output, forms);
   return fail_code(met(conditions, difference), 0);
 }
 
@@ -210,7 +210,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   const std::vector<Condition> conditions = parse_conditions(flags.fail_on, false);
   if (!flags.text.file.empty()) {
     std::vector<RecordNote> unread;
-    note_unused(app, {"--time", "--rounds", "--profile", "--ops", "--columns"}, "training on a text (--corpus) is not timed", unread);
+    note_unused(app, {"--time", "--rounds", "--profile", "--columns"}, "training on a text (--corpus) is not timed", unread);
     return run_text(flags.text, flags.model, flags.scenario, flags.timed, flags.output, std::move(unread));
   }
   check_output_flags(flags.output);

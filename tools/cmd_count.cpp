@@ -1,4 +1,5 @@
 // fathom count: parameters, FLOPs, bytes and memory of models, from the op list alone.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "tools/generation.hpp"
 #include "tools/relative.hpp"
 #include "tools/results.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -22,11 +24,13 @@ struct CountArgs {
   RunFlags run;
 };
 
-int run_count(const CountArgs& flags) {
+int run_count(const CountArgs& flags, const CLI::App& app) {
   check_output_flags(flags.output);
   check_run_flags(flags.run);
   Record record = new_record("count");
   const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, record.notes);
+  if (std::all_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; }))
+    note_unused(app, {"--ops"}, kNoOpsOfGeneration, record.notes);
   std::vector<std::optional<Workload>> workloads;
   std::vector<TwinKey> keys;
   for (const Configuration& c : configurations) {
@@ -39,6 +43,7 @@ int run_count(const CountArgs& flags) {
     const Configuration& c = configurations[i];
     if (!workloads[i]) {
       record.results.push_back(count_generation(c));
+      apply_convention(flags.convention, c.network, c.scenario, record.results.back());
       if (!flags.run.run_tokens.empty() || !flags.run.step_time.empty())
         record.results.back().notes.push_back({Note::Severity::kNote, "--run-tokens and --step-time are about one step; a generation has many"});
       continue;
@@ -71,7 +76,7 @@ void add_count(CLI::App& app, int& exit_code) {
   add_output_flags(*command, flags->output);
   add_columns_flag(*command, flags->output);
   command->footer("Examples:\n  fathom count gpt2-124m --seq 1024 --logits all\n  fathom count llama-3-8b --mod-every 2 --capacity 1/8 --phase train --ops");
-  command->callback([flags, &exit_code] { exit_code = run_count(*flags); });
+  command->callback([flags, command, &exit_code] { exit_code = run_count(*flags, *command); });
 }
 
 }  // namespace fathom

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "lib/compare.hpp"
 #include "lib/error.hpp"
@@ -15,6 +16,7 @@
 #include "tools/gpu_table.hpp"
 #include "tools/convention.hpp"
 #include "tools/explain_topics.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -25,6 +27,7 @@ struct ExplainArgs {
   bool sustained = false;
   ModelFlags model;
   ScenarioFlags scenario;
+  RunFlags run;
   OutputFlags output;
 };
 
@@ -57,9 +60,11 @@ bool explain_op_into(Document& document, const Workload& workload, const std::st
     list.add_text("kind", std::string(kind.kind));
     list.add_text("FLOP", std::string(kind.flops));
     list.add_text("with numbers", flops_with_numbers(op.spec));
+    if (const std::string pairs = pairs_with_numbers(op.spec); !pairs.empty()) list.add_text("pairs", pairs);
     list.add_text("uses", fmt::format("{} per step, {} FLOP together", workload.uses(static_cast<int>(i)), grouped(checked_mul(cost.flops.value(), static_cast<u128>(workload.uses(static_cast<int>(i)))))));
     list.add_text("bytes", fmt::format("{} read, {} written ({})", grouped(cost.read.value()), grouped(cost.written.value()), kind.bytes));
-    for (const auto& [name, value] : fields_of(op.spec)) list.add_text(name, value);
+    for (const auto& [name, value] : fields_of(op.spec))
+      if (name != "pairs") list.add_text(name, value);
     list.add_text("source", std::string(kind.source));
     document.add(std::move(list));
   }
@@ -74,30 +79,70 @@ const Column* topic_column(const std::string& topic) {
   return nullptr;
 }
 
+// What is explained of several configurations: the first, and that is said.
+Configuration first_of(const ModelFlags& model, const ExplainArgs& flags, std::vector<RecordNote>& notes) {
+  std::vector<Configuration> all = expand(model, flags.scenario, false, notes);
+  if (all.size() > 1) {
+    const Scenario& s = all.front().scenario;
+    notes.push_back({Note::Severity::kNote, fmt::format("one configuration is explained: {}, {}, batch {}, {} {}; the {} others that the lists name are not", all.front().label, phase_name(s.phase), s.batch,
+                                                        s.phase == Phase::kDecode ? "context" : "seq", s.phase == Phase::kDecode ? s.context : s.length, all.size() - 1)});
+  }
+  return std::move(all.front());
+}
+
 // explain convention [NAME [MODEL]]: the words after the topic are a preset and a model.
-Document convention_document(const ExplainArgs& flags) {
-  if (flags.model.models.empty()) return explain_conventions();
+struct ConventionPage {
+  Document page;
+  std::optional<Document> data{};  // with figures as numbers
+};
+ConventionPage convention_page(const ExplainArgs& flags, std::vector<RecordNote>& notes) {
+  if (flags.model.models.empty()) return {explain_conventions()};
   const std::string& name = flags.model.models.front();
-  if (flags.model.models.size() == 1) return explain_convention(name);
+  if (flags.model.models.size() == 1) return {explain_convention(name)};
   if (flags.model.models.size() > 2) throw Error(ErrorKind::kUsage, "explain convention takes one name and one model", {}, "fathom explain convention NAME MODEL");
   ModelFlags model = flags.model;
   model.models = {flags.model.models.back()};
-  std::vector<RecordNote> notes;
-  const std::vector<Configuration> configurations = expand(model, flags.scenario, false, notes);
-  return explain_convention(name, configurations.front().network, configurations.front().scenario.length);
+  const Configuration first = first_of(model, flags, notes);
+  const auto made = [&](FigureStyle style) { return explain_convention(name, first.network, first.scenario.length, style); };
+  return {made(FigureStyle::kPeople), made(FigureStyle::kData)};
 }
 
-int run_explain(const ExplainArgs& flags) {
+// Options of a model, a scenario or a machine that this topic does not read.
+void note_unread_explain(const CLI::App& command, const ExplainArgs& flags, bool kernel, std::vector<RecordNote>& notes) {
+  if (kernel) {
+    note_all_but(command, {"--on", "--sustained"}, "the sizes of one kernel are all that is read", notes);
+  } else if (flags.model.models.empty() || (flags.topic == "convention" && flags.model.models.size() < 2)) {
+    note_all_but(command, {}, "no MODEL is named", notes);
+  } else if (flags.topic == "convention") {
+    note_all_but(command, {"--mod-every", "--capacity", "--slots", "--rounding", "--gate", "--mtp", "--expert-skew", "--expert-loads", "--strict", "--seq"}, "a convention is compared by a token of a forward pass over whole sequences", notes);
+  } else {
+    note_unused(command, {"--on", "--sustained"}, "only shapes are predicted: explain gemm MxNxK", notes);
+    if (const Column* column = topic_column(flags.topic); !column || !of_a_run(*column)) note_unused(command, {"--run-tokens", "--step-time", "--peak", "--devices"}, "only mfu, hfu, run_flops and run_steps follow from it", notes);
+  }
+}
+
+int run_explain(const CLI::App& command, const ExplainArgs& flags) {
   check_output_flags(flags.output);
-  if (flags.topic == "convention") return emit_document(convention_document(flags), flags.output);
+  check_run_flags(flags.run);
+  std::vector<RecordNote> notes;
+  if (flags.topic == "convention") {
+    const ConventionPage made = convention_page(flags, notes);
+    note_unread_explain(command, flags, false, notes);
+    tell_notes(notes, flags.output.quiet);
+    OtherForms forms;
+    if (made.data) forms.data = &*made.data;
+    return emit_document(made.page, flags.output, forms);
+  }
   Document document;
   const bool kernel = flags.topic == "gemm" || flags.topic == "attention_prefill" || flags.topic == "attention_decode";
-  if (kernel && flags.model.models.size() == 1 && explain_kernel_into(document, flags.topic, flags.model.models.front(), flags.on, flags.sustained))
-    return emit_document(document, flags.output);
-  if (!flags.model.models.empty()) {
-    std::vector<RecordNote> notes;
-    const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, notes);
-    const Configuration& first = configurations.front();
+  const bool shape = kernel && flags.model.models.size() == 1 && explain_kernel_into(document, flags.topic, flags.model.models.front(), flags.on, flags.sustained);
+  note_unread_explain(command, flags, shape, notes);
+  std::optional<Configuration> configuration;
+  if (!shape && !flags.model.models.empty()) configuration = first_of(flags.model, flags, notes);
+  tell_notes(notes, flags.output.quiet);
+  if (shape) return emit_document(document, flags.output);
+  if (configuration) {
+    const Configuration& first = *configuration;
     if (flags.topic == "total") {
       explain_total_into(document, first);
       return emit_document(document, flags.output);
@@ -105,12 +150,12 @@ int run_explain(const ExplainArgs& flags) {
     // A column of counts, unless the model has an op or kind of that name.
     const Column* column = topic_column(flags.topic);
     if (column && first.scenario.phase == Phase::kGenerate) {
-      explain_column_into(document, *column, first);
+      explain_column_into(document, *column, first, flags.run);
       return emit_document(document, flags.output);
     }
     const Workload workload = build(first.network, first.scenario);
     if (column && !explain_op_into(document, workload, flags.topic, first.label)) {
-      explain_column_into(document, *column, first);
+      explain_column_into(document, *column, first, flags.run);
       return emit_document(document, flags.output);
     }
     const auto& kinds = kind_explanations();
@@ -178,9 +223,10 @@ void add_explain(CLI::App& app, int& exit_code) {
   command->add_flag("--sustained", flags->sustained, "`explain gemm`: at sustained clocks")->group("Machine");
   add_scenario_flags(*command, flags->scenario);
   add_counted_flags(*command, flags->scenario);
+  add_run_flags(*command, flags->run);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096\n  fathom explain convention palm llama-3-8b");
-  command->callback([flags, &exit_code] { exit_code = run_explain(*flags); });
+  command->callback([flags, command, &exit_code] { exit_code = run_explain(*command, *flags); });
 }
 
 }  // namespace fathom

@@ -213,7 +213,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--law", flags->law, "dense optimum: chinchilla-3, chinchilla-1, epoch-2024 [chinchilla-3]")->type_name("NAME");
   command->add_option("--law-file", flags->law_file, "a law of your own ([law] form, E, A, B, alpha, beta or coefficient, exponent)")->type_name("FILE");
   command->add_option("--on", flags->on, "predict step time on this machine (fathom list machines)")->type_name("MACHINE")->group("Time");
-  command->add_option("--predictor", flags->predictor, "light, roofline or calibrated [roofline]")->type_name("P")->group("Time");
+  command->add_option("--predictor", flags->predictor, "light, roofline or calibrated [roofline]")->type_name("P")->check(known_names("--predictor", parse_predictor))->group("Time");
   command->add_option("--peak", flags->peak, "suppose time from a peak rate, such as 989TFLOP/s")->type_name("RATE")->group("Time");
   command->add_option("--mfu", flags->mfu, "share of --peak [0.4]")->type_name("F")->group("Time");
   command->add_option("--devices", flags->devices, "devices that share a step, with --peak [1]")->type_name("N")->group("Time");

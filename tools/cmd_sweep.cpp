@@ -10,11 +10,14 @@
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
 #include "reports/text.hpp"
+#include "tools/convention.hpp"
+#include "tools/count_run.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/sweep_run.hpp"
 #include "tools/timed.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -27,6 +30,8 @@ struct SweepArgs {
   std::string what = "count";
   std::vector<std::string> columns;
   std::string pareto, sort;
+  std::string mtp, expert_skew;  // as --set
+  std::string convention, run_tokens;
   std::optional<std::int64_t> top;
   std::optional<int> jobs;
   bool resume = false;
@@ -93,8 +98,8 @@ std::string names_of(const std::vector<Objective>& objectives) {
 }
 
 // One configuration predicted and measured, its figures by key. Configurations are measured one after the other: each has the machine for itself.
-MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
-  return [&machine, &timed_flags](const Network& network, const Scenario& scenario, const std::vector<std::string>& keys) {
+MeasureRow measure_with(const Machine& machine, const SweepArgs& flags) {
+  return [&machine, &flags, &timed_flags = flags.timed](const Network& network, const Scenario& scenario, const std::vector<std::string>& keys) {
     std::vector<Timed> timed = make_timed({Configuration{network, scenario, network.name}});
     predict_all(timed, machine, timed_flags, true);
     Record record;
@@ -102,6 +107,11 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
     // Half a measurement is no row: --resume measures it again.
     if (timed[0].measurement.workload.empty() || timed[0].measurement.interrupted) throw Stopped();
     Result result = counted_result(network.name, network, scenario, *timed[0].workload);
+    apply_convention(flags.convention, network, scenario, result);
+    result.totals.set("convention_flops", result.convention_flops);
+    RunFlags run;
+    run.run_tokens = flags.run_tokens;
+    apply_run(run, network, scenario, result);
     add_prediction(result, timed[0], machine);
     add_measurement(result, timed[0]);
     add_comparison(result, timed[0]);
@@ -118,7 +128,7 @@ MeasureRow measure_with(const Machine& machine, const TimedFlags& timed_flags) {
   };
 }
 
-int run(const SweepArgs& flags) {
+int run(const SweepArgs& flags, const CLI::App& command) {
   const SweepKind kind = parse_kind(flags.what);
   const bool keeps = !flags.pareto.empty() || flags.top;
   if (flags.jobs && *flags.jobs < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.jobs), {"", 0, "--jobs"}, "leave it out for all cores");
@@ -153,9 +163,17 @@ int run(const SweepArgs& flags) {
     throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "compare predicts for the machine that runs");
   if (kind != SweepKind::kCount && (!flags.scenario.weight_dtype.empty() || !flags.scenario.fusion.empty()))
     throw Error(ErrorKind::kUsage, "--weight-dtype and --fusion are counted, not predicted or run", {}, "leave --do out");
+  std::vector<RecordNote> unread;
+  note_unused_timed(command, {kind != SweepKind::kCount, kind == SweepKind::kCompare, machine ? &*machine : nullptr, flags.timed.rounds, " (--do predict does)", " (--do compare does)"}, unread);
+  if (!keeps) note_unused(command, {"--ops", "--width", "--color"}, "rows are streamed as they are", unread);
+  tell_notes(unread, flags.output.quiet);
   ScenarioFlags scenario = flags.scenario;
   scenario.counts = kind == SweepKind::kCount;
-  const SweepSpace space(flags.model, scenario, gpu);
+  SweepModelFlags model = flags.model;
+  if (!flags.mtp.empty()) model.set.push_back("mtp=" + flags.mtp);
+  if (!flags.expert_skew.empty()) model.set.push_back("expert_skew=" + flags.expert_skew);
+  const SweepSpace space(model, scenario, gpu);
+  SweepExtras extras{flags.convention, flags.run_tokens.empty() ? u128{0} : parse_tokens(flags.run_tokens)};
   std::vector<Objective> objectives, by;
   if (!flags.pareto.empty()) objectives = parse_objectives(flags.pareto, kind);
   if (!flags.sort.empty()) by = parse_objectives(flags.sort, kind);
@@ -163,9 +181,14 @@ int run(const SweepArgs& flags) {
   std::vector<std::string> extra, columns;
   for (const std::vector<Objective>* list : {&objectives, &by})
     for (const Objective& objective : *list) extra.push_back(objective.key);
+  if (!flags.convention.empty()) extra.emplace_back("convention_flops");
+  if (!flags.run_tokens.empty())
+    for (const char* key : {"run_steps", "run_flops"}) extra.emplace_back(key);
   for (const std::string& item : flags.columns)
     for (const std::string& name : split(item, ',')) columns.push_back(name);
   const RowWriter writer(format, space.columns(), figure_columns(kind, space, columns, extra));
+  if (flags.run_tokens.empty() && std::any_of(writer.figures().begin(), writer.figures().end(), [](const std::string& key) { return key.starts_with("run_"); }))
+    throw Error(ErrorKind::kUsage, "run_steps and run_flops are of a whole run", {}, "say how long it is: --phase train --run-tokens 300B");
   const auto new_keepers = [&] {
     SweepKeepers keepers;
     if (!objectives.empty()) keepers.front = std::make_unique<SweepFront>(objectives);
@@ -178,9 +201,9 @@ int run(const SweepArgs& flags) {
   if (machine) prediction = predict_options(*machine, flags.timed);
   prediction.follow_placement = false;  // residency by tensor: no memory plan per row
   MeasureRow measure_row;
-  if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags.timed);
+  if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags);
   const auto make = [&] {
-    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr);
+    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr, extras);
   };
   catch_interrupts();
   SweepProgress before;
@@ -188,7 +211,7 @@ int run(const SweepArgs& flags) {
     // What is measured cannot be worked out again; what is counted beside it can.
     const bool measured = kind == SweepKind::kCompare;
     const std::vector<std::string> counted = measured ? counted_keys(writer.figures()) : writer.figures();
-    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr);
+    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr, extras);
     const std::vector<std::string>* const known = measured ? &counted : nullptr;
     before = read_progress(path, space, writer, keepers, check, known);
     if (const std::vector<std::uint64_t> rows = before.unmeasured; !rows.empty()) {
@@ -252,6 +275,11 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--set", flags->model.set, "vary a model key: width=512:2048:256, mlp=4*width, norm=rms,layer")
       ->allow_extra_args(false)->type_name("KEY=LIST")->group("Sweep");
   command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
+  command->add_option("--mtp", flags->mtp, "multi-token prediction modules that are counted; a list, as --set mtp=LIST [the model's]")->type_name("N")->group("More");
+  command->add_option("--expert-skew", flags->expert_skew, "uneven expert loads; a list, as --set expert_skew=LIST [the model's]")->type_name("S")->group("More");
+  add_convention_flag(*command, flags->convention);
+  command->get_option("--convention")->group("Sweep");
+  command->add_option("--run-tokens", flags->run_tokens, "train: tokens of a whole run, such as 300B; adds run_steps and run_flops [none]")->type_name("D")->group("Sweep");
   command->add_option("--pareto", flags->pareto, "print the front over columns (max:X) instead of all rows")->type_name("C,...")->group("Sweep");
   command->add_option("--top", flags->top, "print the N best rows by --sort instead of all rows")->type_name("N")->group("Sweep");
   command->add_option("--sort", flags->sort, "column of --top (min:X or max:X)")->type_name("C")->group("Sweep");
@@ -269,7 +297,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom sweep gpt2-124m --mod-every 2,4 --capacity 0.125:1:0.125 --save rows.csv\n"
                   "  fathom sweep dense-60m --set width=512:2048:256 --set heads=width/64 --pareto flops,max:params");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command->callback([flags, command, &exit_code] { exit_code = run(*flags, *command); });
 }
 
 }  // namespace fathom

@@ -139,7 +139,6 @@ Document trace_document(const Record& record, const TraceArgs& flags) {
 int run_trace(TraceArgs flags, const CLI::App& command) {
   check_output_flags(flags.output);
   Record record = new_record("trace");
-  if (command.get_option("--text")->count() > 0 && flags.text.empty()) throw_input("the text is empty: there is nothing to route", {"", 0, "--text"}, "for example --text 'routed depth'");
   if (!flags.text.empty() && flags.scenario.seq.empty()) flags.scenario.seq = fmt::format("{}", flags.text.size());
   std::vector<Timed> timed = make_timed(expand(flags.model, flags.scenario, false, record.notes));
   if (timed.size() != 1) throw_input("trace shows one configuration at a time", {"", 0, "MODEL"});
@@ -186,6 +185,7 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
   OtherForms forms;
   forms.asked = asked_text(record);
   forms.environment = record.environment;
+  forms.ops = true;
   forms.json = [&] { return write_record(record); };
   forms.csv = [&] { return render_csv(flags.output.ops ? record_table(record, "ops") : routing_table(record.results[0].routing), "\n"); };
   return emit_document(trace_document(record, flags), flags.output, forms);

@@ -432,7 +432,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->callback([flags, command, &exit_code] {
     std::vector<RecordNote> unread;
     if (flags->timed.rounds > 0) note_unused(*command, {"--time"}, "--rounds says how long", unread);
-    note_unused(*command, {"--ops", "--verbose"}, "a validation has tables of its own", unread);
+    note_unused(*command, {"--verbose"}, "a validation has tables of its own", unread);
     tell_notes(unread, flags->output.quiet);
     exit_code = Validation(*flags).run();
   });

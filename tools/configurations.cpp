@@ -68,6 +68,7 @@ std::vector<std::string> idle_loads(const Configuration& c, const ModelFlags& fl
 Network resolve(const std::string& model, const ModelFlags& flags) {
   HfOptions options;
   options.strict = flags.strict;
+  options.mtp = flags.mtp.value_or(0) > 0;  // else the import says that they are left out
   Network network = load_network(model, options);
   if (flags.mtp) network.mtp = *flags.mtp;
   if (flags.expert_skew || !flags.expert_loads.empty()) set_loads(network, flags);
@@ -99,6 +100,19 @@ Network resolve(const std::string& model, const ModelFlags& flags) {
 }
 
 }  // namespace
+
+std::function<std::string(const std::string&)> known_names(const char* flag, std::function<void(const std::string&)> parse, char separator) {
+  return [flag, parse = std::move(parse), separator](const std::string& text) {
+    try {
+      if (separator == '\0') parse(text);
+      else
+        for (const std::string& word : split(text, separator)) parse(word);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.message(), {error.where().file, error.where().line, flag}, error.hint());
+    }
+    return std::string();
+  };
+}
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts(1);
@@ -178,21 +192,21 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
 
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   const auto group = "Scenario (lists: 1,2,4; ranges: 64:512:64, 1:128:x2)";
-  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable [prefill]")->allow_extra_args(false)->type_name("P")->group(group);
+  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable [prefill]")->allow_extra_args(false)->check(known_names("--phase", parse_phase, ','))->type_name("P")->group(group);
   app.add_option("--batch", flags.batch, "sequences [1]")->type_name("B")->group(group);
   app.add_option("--seq", flags.seq, "tokens per sequence [2048, or the model's maximum]")->type_name("S")->group(group);
   app.add_option("--context", flags.context, "decode: keys the new token sees, itself included [seq]")->type_name("N")->group(group);
   app.add_option("--past", flags.past, "prefill: tokens that are cached already [0]")->type_name("T")->group(group);
   app.add_option("--prompt", flags.prompt, "generate: prompt tokens [seq]")->type_name("P")->group(group);
   app.add_option("--tokens", flags.tokens, "generate: output tokens [64]")->type_name("G")->group(group);
-  app.add_option("--dtype", flags.dtype, "f32, bf16, f16, f64, f8 or i8; kernels run f32 and bf16 [f32 on CPU, bf16 on GPU]")->type_name("T")->group(group);
-  app.add_option("--logits", flags.logits, "all, last or none [train: all; else last]")->type_name("L")->group(group);
-  app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->type_name("R")->group(group);
+  app.add_option("--dtype", flags.dtype, "f32, bf16, f16, f64, f8 or i8; kernels run f32 and bf16 [f32 on CPU, bf16 on GPU]")->check(known_names("--dtype", parse_dtype, ','))->type_name("T")->group(group);
+  app.add_option("--logits", flags.logits, "all, last or none [train: all; else last]")->check(known_names("--logits", parse_logits, ','))->type_name("L")->group(group);
+  app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->check(known_names("--routing", parse_routing, ','))->type_name("R")->group(group);
   app.add_option("--participation", flags.participation, "threshold routing: share of tokens that take a routed block [capacity]")->type_name("F")->group(group);
   app.add_option("--recompute", flags.recompute, "train: none, selective, full, or op names: attn/core,mlp/act [none]")->type_name("R")->group(group);
-  app.add_option("--mla", flags.mla, "latent attention: naive, absorbed or decompress [naive]")->type_name("M")->group("More");
-  app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->type_name("T")->group("More");
-  app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->type_name("T")->group("More");
+  app.add_option("--mla", flags.mla, "latent attention: naive, absorbed or decompress [naive]")->check(known_names("--mla", parse_mla, ','))->type_name("M")->group("More");
+  app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->check(known_names("--kv-dtype", parse_dtype, ','))->type_name("T")->group("More");
+  app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->check(known_names("--grad-dtype", parse_dtype, ','))->type_name("T")->group("More");
   app.add_option("--kv-page", flags.kv_page, "cache rows per page [1]")->type_name("N")->group("More");
   app.add_option("--grad-accumulation", flags.grad_accumulation, "micro-steps per optimizer step; its loss is the mean of theirs, so N of batch b take the step of batch N b [1]")->type_name("N")->group("More");
   app.add_flag("--full-mask", flags.full_mask, "count the whole attention square")->group("More");
@@ -216,6 +230,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
   };
   say(idle_in_phases(flags, phases));
   say(idle_strict(model_flags.strict, model_flags.models));
+  say(idle_twin(model_flags.slots.has_value(), !model_flags.rounding.empty()));
   for (const std::string& model : model_flags.models) {
     const Network network = resolve(model, model_flags);
     say(idle_in_network(flags, phases, network, network.has_routes()));

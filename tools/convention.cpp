@@ -5,6 +5,7 @@
 #include "models/builder.hpp"
 #include "models/count/convention.hpp"
 #include "models/count/utilization.hpp"
+#include "tools/generation.hpp"
 
 namespace fathom {
 namespace {
@@ -16,6 +17,15 @@ Scenario whole_square(Scenario scenario) {
 
 // A signed or broken number as text, so that nothing is rounded; a count where it is one.
 Cell exact_cell(const Rational& value) { return value.integer() && !value.negative() ? Cell::count(value.count()) : Cell::text(value.str()); }
+
+// The same for files, where a number that a double holds exactly is a number.
+Cell data_cell(const Rational& value) {
+  constexpr i128 kExact = i128{1} << 53;
+  const bool power = (value.den() & (value.den() - 1)) == 0;
+  if (value.integer() && !value.negative()) return Cell::count(value.count());
+  if (power && value.num() > -kExact && value.num() < kExact && value.den() < kExact) return Cell::number(value.value());
+  return Cell::text(value.str());
+}
 
 std::string grouped_signed(const Rational& value, bool sign) {
   std::string text = value.str();
@@ -40,7 +50,7 @@ KeyValues facts(const Convention& convention) {
 }  // namespace
 
 void add_convention_flag(CLI::App& app, std::string& convention) {
-  app.add_option("--convention", convention, "also give FLOPs as NAME counts them (fathom explain convention lists all) [exact]")->type_name("NAME");
+  app.add_option("--convention", convention, "also give FLOPs as NAME counts them (fathom explain convention lists all) [exact]")->type_name("NAME")->check(known_names("--convention", find_convention));
 }
 
 void apply_convention(const std::string& name, const Network& network, const Scenario& scenario, Result& result) {
@@ -50,12 +60,16 @@ void apply_convention(const std::string& name, const Network& network, const Sce
   if (const std::string_view warning = convention_warning(convention); !warning.empty())
     result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: {}", convention.name, warning)});
   if (convention.name == "full") {  // the op list with another mask, in every phase
-    result.convention_flops = Cell::count(build(network, whole_square(scenario)).total().flops);
+    const Scenario square = whole_square(scenario);
+    result.convention_flops = scenario.phase == Phase::kGenerate ? count_generation({network, square, network.name}).convention_flops : Cell::count(build(network, square).total().flops);
     return;
   }
   std::string why;
   const std::optional<Rational> flops = convention_step(convention, network, scenario, why);
   result.convention_flops = flops ? exact_cell(*flops) : Cell::status(why);
+  if (flops && scenario.phase == Phase::kPrefill && scenario.logits != LogitsKind::kAll && !count_convention(convention, network, scenario.length).terms[static_cast<size_t>(Term::kLogits)].zero())
+    result.notes.push_back({Note::Severity::kNote, fmt::format("convention {} counts the logits of every position, the exact count {}; --logits all counts all in both", convention.name,
+                                                               scenario.logits == LogitsKind::kLast ? "those of the last alone" : "none")});
   if (!flops) result.notes.push_back({Note::Severity::kSkipped, fmt::format("convention {}: {}", convention.name, why)});
 }
 
@@ -95,14 +109,20 @@ Document explain_convention(const std::string& name) {
   return document;
 }
 
-Document explain_convention(const std::string& name, const Network& network, std::int64_t length) {
+Document explain_convention(const std::string& name, const Network& network, std::int64_t length, FigureStyle style) {
+  const bool people = style == FigureStyle::kPeople;
+  const auto figure = [people](const Rational& value, bool sign) { return people ? Cell::text(grouped_signed(value, sign)) : data_cell(value); };
   const Convention& convention = find_convention(name);
   const ConventionCount count = count_convention(convention, network, length);
   Document document;
   document.title = fmt::format("convention {} for {}, S = {}", convention.name, network.name, length);
   KeyValues list = facts(convention);
-  list.add_text("exact, per token", grouped_signed(count.exact, false) + " FLOP");
-  if (count.unavailable.empty()) list.add_text(fmt::format("{}, per token", convention.name), grouped_signed(count.per_token, false) + " FLOP");
+  const auto fact = [&](const std::string& label, const Rational& value) {
+    if (people) list.add_text(label, grouped_signed(value, false) + " FLOP");
+    else list.items.push_back({"", label, data_cell(value), Unit::kFlop, ""});
+  };
+  fact("exact, per token", count.exact);
+  if (count.unavailable.empty()) fact(fmt::format("{}, per token", convention.name), count.per_token);
   document.add(std::move(list));
   if (const std::string_view warning = convention_warning(convention); !warning.empty()) document.warning(std::string(warning));
   if (!count.unavailable.empty()) {
@@ -116,7 +136,7 @@ Document explain_convention(const std::string& name, const Network& network, std
   table.add_column(ReportColumn{"change", "change from exact", Unit::kSignedPercent, 1});
   const Rational tokens = length;
   const auto row = [&](const std::string& text, const Rational& flops, bool sign, bool total) {
-    table.add_row({Cell::text(text), Cell::text(grouped_signed(flops, sign)), Cell::text(grouped_signed(flops * tokens, sign)),
+    table.add_row({Cell::text(text), figure(flops, sign), figure(flops * tokens, sign),
                    sign || total ? Cell::number(((total ? flops - count.exact : flops) / count.exact).value()) : Cell()},
                   total);
   };
@@ -130,7 +150,7 @@ Document explain_convention(const std::string& name, const Network& network, std
   terms.add_column(ReportColumn{"share", "share", Unit::kPercent, 0});
   for (int t = 0; t < kTermCount; ++t) {
     const Rational& value = count.terms[static_cast<size_t>(t)];
-    if (!value.zero()) terms.add_row({Cell::text(std::string(term_name(static_cast<Term>(t)))), Cell::text(grouped_signed(value, false)), Cell::number((value / count.per_token).value())});
+    if (!value.zero()) terms.add_row({Cell::text(std::string(term_name(static_cast<Term>(t)))), figure(value, false), Cell::number((value / count.per_token).value())});
   }
   document.add(std::move(terms));
   if (convention.name != "exact")

@@ -25,8 +25,10 @@ std::optional<double> model_flops(const std::string& convention, const Network& 
 
 // Every preset: who counts so and the formula.
 Document explain_conventions();
+// How figures stand in the document: grouped text for people, numbers (text only where a double does not hold one) for files.
+enum class FigureStyle { kPeople, kData };
 // Formula, source, terms, and the signed reasons for the difference to `exact`, per token and per sequence of `length`.
-Document explain_convention(const std::string& convention, const Network& network, std::int64_t length);
+Document explain_convention(const std::string& convention, const Network& network, std::int64_t length, FigureStyle style);
 Document explain_convention(const std::string& convention);  // without a model
 
 }  // namespace fathom

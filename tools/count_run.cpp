@@ -34,9 +34,12 @@ void add_whole_run(const RunFlags& flags, const Scenario& s, Result& result) {
   const u128 tokens = parse_tokens(flags.run_tokens);
   const u128 step = checked_mul(checked_mul(static_cast<u128>(s.batch), static_cast<u128>(s.length)), static_cast<u128>(s.grad_accumulation));
   const u128 steps = tokens / step + (tokens % step != 0 ? 1 : 0);
+  const u128 each = *result.totals.find("flops_matmul")->exact();
+  if (each > 0 && steps > ~u128{0} / each)
+    throw_input(fmt::format("{} tokens are {} steps of {} FLOP, together more than 128 bits hold", flags.run_tokens, to_string(steps), to_string(each)), {"", 0, "--run-tokens"}, "name a run that could be: 300B or 14.8T");
   result.scenario.set("run_tokens", Cell::count(tokens));
   result.totals.set("run_steps", Cell::count(steps));
-  result.totals.set("run_flops", Cell::count(checked_mul(steps, *result.totals.find("flops_matmul")->exact())));
+  result.totals.set("run_flops", Cell::count(steps * each));
   if (tokens % step != 0)
     result.notes.push_back({Note::Severity::kNote, fmt::format("the last of the run's steps is counted whole, though only {} of its {} tokens are left", to_string(tokens % step), to_string(step))});
 }

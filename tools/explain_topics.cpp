@@ -223,11 +223,19 @@ void explain_column_into(Document& document, const Column& column, const Network
   document.add(std::move(list));
 }
 
+void run_into(KeyValues& list, const RunFlags& run, const Result& result) {
+  if (!run.step_time.empty()) list.add_text("time and peak", fmt::format("step time {}, {} x {}", run.step_time, run.devices, run.peak));
+  if (const Cell* flops = result.totals.find("flops_matmul")) list.add_text("flops_matmul", shown(*flops, Unit::kFlop));
+  if (const Cell* steps = result.totals.find("run_steps")) list.add_text("run_steps", shown(*steps, Unit::kCount));
+}
+
 }  // namespace
+
+bool of_a_run(const Column& column) { return column.key == "mfu" || column.key == "hfu" || column.key == "run_flops" || column.key == "run_steps"; }
 
 void explain_column_into(Document& document, const Column& column) { explain_column_into(document, column, nullptr); }
 
-void explain_column_into(Document& document, const Column& column, const Configuration& configuration) {
+void explain_column_into(Document& document, const Column& column, const Configuration& configuration, const RunFlags& run) {
   explain_column_into(document, column, &configuration.network);
   document.title = fmt::format("{} of {}", column.key, configuration.label);
   const bool generate = configuration.scenario.phase == Phase::kGenerate;
@@ -239,12 +247,18 @@ void explain_column_into(Document& document, const Column& column, const Configu
     const double whole = comparable_flops(build(dense, for_dense_twin(dense, configuration.scenario)));
     if (whole > 0) result.totals.set("flops_ratio", Cell::number(comparable_flops(*workload) / whole));
   }
+  if (!generate) apply_run(run, configuration.network, configuration.scenario, result);
   KeyValues list;
   scenario_into(list, result.scenario);
+  if (of_a_run(column)) run_into(list, run, result);
   const Cell* value = result.totals.find(std::string(column.key));
   if (!value) value = result.scenario.find(std::string(column.key));
   if (value) list.add_text("result", shown(*value, column.unit));
   document.add(std::move(list));
+  if (of_a_run(column) && !value) {
+    document.skipped(column.key.starts_with("run_") ? "say how many tokens the run has: --phase train --run-tokens 300B" : "say how long the step takes, and on what: --step-time 1.2s --peak 989TFLOP/s --devices 8");
+    return;
+  }
   if (column.key == "saved_bytes" && !generate) activation_formula_into(document, configuration);
   bool listed = column.key == "saved_bytes";
   for (const auto& [rows, name, title] : {std::tuple{&result.parts, "part", "By part"}, std::tuple{&result.ops, "path", "By op"}}) {
@@ -261,6 +275,24 @@ void explain_column_into(Document& document, const Column& column, const Configu
   }
   if (!value && !listed)
     document.skipped(fmt::format("a count has no `{}` here: it belongs to {}, or to another phase or kind of model (fathom predict, run and compare give predicted and measured columns)", column.key, column.where));
+}
+
+std::string pairs_with_numbers(const OpSpec& spec) {
+  const auto* backward = std::get_if<AttentionBackward>(&spec);
+  const Attention* op = backward ? &backward->forward : std::get_if<Attention>(&spec);
+  if (!op || op->sequences < 1) return {};
+  const std::int64_t queries = op->rows.count / op->sequences, past = op->past;
+  const std::string total = to_string(op->pairs);
+  if (op->apart) return fmt::format("{} sequences x {} chosen queries x the keys that a query sees on average, of all tokens, rounded up = {}", op->sequences, queries, total);
+  std::string each;
+  if (op->mask.kind == MaskKind::kFull) each = fmt::format("{} queries x {} keys", queries, past + queries);
+  else if (op->mask.window > 0) each = fmt::format("the sum over {} queries at position {} and on of min({}, position)", queries, past + 1, op->mask.window);
+  else if (op->mask.chunk > 0) each = fmt::format("the sum over {} queries at position {} and on of 1 + (position - 1) mod {}", queries, past + 1, op->mask.chunk);
+  else if (queries == 1) each = fmt::format("{} keys", past + 1);
+  else if (past == 0) each = fmt::format("{} x {} / 2", queries, queries + 1);
+  else each = fmt::format("({} x {} + {} x {} / 2)", queries, past, queries, queries + 1);
+  return fmt::format("{} sequence{} x {} = {}{}", op->sequences, op->sequences == 1 ? "" : "s", each, total,
+                     op->expected_pairs >= 0 ? fmt::format(" declared, {:.6g} expected: which rows are chosen decides how many keys they see", op->expected_pairs) : "");
 }
 
 void explain_exit_codes_into(Document& document) {

@@ -5,7 +5,9 @@
 
 #include "reports/columns.hpp"
 #include "reports/document.hpp"
+#include "lib/op.hpp"
 #include "tools/cli.hpp"
+#include "tools/count_run.hpp"
 
 namespace fathom {
 
@@ -14,10 +16,15 @@ void explain_total_into(Document& document);
 // explain total MODEL: every op with FLOPs with its formula in numbers, the sum of each part, and the sum of all.
 void explain_total_into(Document& document, const Configuration& configuration);
 
+// Whether a column follows from --run-tokens, or from --step-time, --peak and --devices.
+bool of_a_run(const Column& column);
 // Meaning, unit, formula and source of a column.
 void explain_column_into(Document& document, const Column& column);
 // The same with its value for a model, and the parts or ops that it is the sum of. Columns of predictions and measurements name the command to ask.
-void explain_column_into(Document& document, const Column& column, const Configuration& configuration);
+void explain_column_into(Document& document, const Column& column, const Configuration& configuration, const RunFlags& run);
+
+// The visible (query, key) pairs of an attention op, counted from its numbers; "" of other ops.
+std::string pairs_with_numbers(const OpSpec& spec);
 
 // What the exit status of a command says.
 void explain_exit_codes_into(Document& document);

@@ -9,6 +9,9 @@ namespace fathom {
 Scenario generation_prefill(const Scenario& scenario);
 Scenario generation_decode(const Scenario& scenario, std::int64_t context);
 
+// Why --ops is idle then.
+inline constexpr const char* kNoOpsOfGeneration = "a generation has no single list of ops";
+
 // Exact sums over the prefill and tokens - 1 decode steps (the prefill's logits give the first token).
 Result count_generation(const Configuration& configuration);
 // Time to first token, time per token at 0, 25, 50, 75 and 100 % of the output, their percentiles and the total.

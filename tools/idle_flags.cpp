@@ -27,6 +27,7 @@ bool names_rule(const std::string& routing, RoutingRule rule) {
 std::vector<std::string> idle_in_phases(const ScenarioFlags& flags, const std::vector<std::string>& phases) {
   const bool train = asked(phases, "train"), prefill = asked(phases, "prefill"), decode = asked(phases, "decode"), generate = asked(phases, "generate");
   const bool caches = prefill || decode || generate;
+  const bool whole = train || prefill;  // passes over a sequence
   struct Use {
     const char* flag;
     bool given, read;
@@ -42,7 +43,11 @@ std::vector<std::string> idle_in_phases(const ScenarioFlags& flags, const std::v
       {"--grad-dtype", !flags.grad_dtype.empty(), train, "only train reads it"},
       {"--no-optimizer", flags.no_optimizer, train, "only train reads it"},
       {"--kv-page", !flags.kv_page.empty(), caches, "training keeps no cache"},
-      {"--logits", !flags.logits.empty() && flags.logits != "all", caches, "the loss of a training step needs the logits of all tokens"},
+      {"--logits", !flags.logits.empty() && flags.logits != "all" && !generate, prefill || decode, "the loss of a training step needs the logits of all tokens"},
+      {"--logits", !flags.logits.empty() && flags.logits != "last" && generate, prefill || decode, "a generation takes the logits of the last token alone"},
+      {"--seq", !flags.seq.empty() && generate && !flags.prompt.empty(), whole || (decode && flags.context.empty()), "--prompt says how long the prompt is"},
+      {"--seq", !flags.seq.empty() && decode && !flags.context.empty() && !(generate && !flags.prompt.empty()), whole || generate, "--context says which keys the new token sees"},
+      {"--mla", flags.mla == "decompress" && train, caches, "a training step has no cache that it could decompress; it is the same as naive"},
   };
   std::vector<std::string> notes;
   for (const Use& use : uses)
@@ -72,6 +77,11 @@ std::vector<std::string> idle_in_network(const ScenarioFlags& flags, const std::
   }
   if (!flags.routing.empty() && only_decode && ranked) note("--routing", "a decode step knows no whole sequence and decides by threshold");
   return notes;
+}
+
+std::vector<std::string> idle_twin(bool slots, bool rounding) {
+  if (!slots || !rounding) return {};
+  return {"--rounding changes nothing here: --slots is a whole number already"};
 }
 
 std::vector<std::string> idle_strict(bool strict, const std::vector<std::string>& models) {

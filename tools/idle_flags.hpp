@@ -15,6 +15,9 @@ std::vector<std::string> idle_in_phases(const ScenarioFlags& flags, const std::v
 // Flags that this network has no part for. `routed`: some of its blocks are, or a flag routes them. Throws Error(kInput) where two flags contradict each other.
 std::vector<std::string> idle_in_network(const ScenarioFlags& flags, const std::vector<std::string>& phases, const Network& network, bool routed);
 
+// --rounding beside --slots.
+std::vector<std::string> idle_twin(bool slots, bool rounding);
+
 // --strict reads config.json files alone.
 std::vector<std::string> idle_strict(bool strict, const std::vector<std::string>& models);
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "kernels/cuda_host/loader.hpp"
 #include "lib/backend.hpp"
 #include "lib/error.hpp"
+#include "models/ini.hpp"
 #include "reports/save.hpp"
 #include "reports/utf8.hpp"
 #include "tools/arguments.hpp"
@@ -88,7 +90,21 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
   return message;
 }
 
-int report(const Error& error) {
+// The line of the key in a network file, where what refused it knew no lines: what is counted is no text any more.
+Where with_line(Where where) {
+  std::error_code code;
+  if (where.line != 0 || where.key.empty() || !where.file.ends_with(".ini") || !std::filesystem::is_regular_file(where.file, code)) return where;
+  try {
+    const IniFile file = IniFile::read(where.file);
+    for (const IniSection& section : file.sections())
+      if (const std::optional<IniValue> value = section.find(where.key)) return value->where();
+  } catch (const Error&) {  // it was readable a moment ago; the place is then the file
+  }
+  return where;
+}
+
+int report(const Error& found) {
+  const Error error(found.kind(), found.message(), with_line(found.where()), found.hint());
   // Messages quote what was read, and name files: no control character of theirs reaches the terminal.
   const Error shown(error.kind(), printable(error.message()), {printable(error.where().file), error.where().line, printable(error.where().key)}, printable(error.hint()));
   tell(fmt::format("fathom: {}\n", shown.what()));
@@ -167,7 +183,7 @@ int run(int argc, char** argv) {
       hint = name_hint(argv[1], names);
     }
     // What is missing matters less than what is there and unknown.
-    if (const UnknownOption unknown = unknown_option(app, typed); dynamic_cast<const CLI::RequiredError*>(&error) && !unknown.name.empty()) {
+    if (const UnknownOption unknown = unknown_option(app, typed); !unknown.name.empty() && (dynamic_cast<const CLI::RequiredError*>(&error) || unknown.command == "fathom")) {
       message = fmt::format("{} has no option '{}'", unknown.command, unknown.name);
       hint = unknown.hint;
     }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -70,7 +71,8 @@ ViewOptions view_options(const OutputFlags& flags, const std::string& format, bo
 
 std::string render(const Record& record, const std::string& format, const OutputFlags& flags, bool file) {
   if (format == "json") return write_record(record);
-  if (format == "csv") return render_csv(record_table(record, flags.ops ? "ops" : "results", asked_columns(flags)), "\n");
+  const bool ops = flags.ops && std::any_of(record.results.begin(), record.results.end(), [](const Result& result) { return !result.ops.empty(); });
+  if (format == "csv") return render_csv(record_table(record, ops ? "ops" : "results", asked_columns(flags)), "\n");
   const Document document = view_record(record, view_options(flags, format, file || format == "html"));
   if (format == "md") return render_markdown(document);
   if (format == "html") return render_html(document);
@@ -200,6 +202,7 @@ bool begin_document(const Document& start, const OutputFlags& flags, const Other
 }
 
 int emit_document(const Document& document, const OutputFlags& flags, const OtherForms& forms) {
+  if (flags.ops && !forms.ops && !flags.quiet) tell("fathom: --ops changes nothing here: this result has tables of its own\n");
   const Document page = forms.asked.empty() ? document : as_page(document, forms);
   const auto rendered = [&](const std::string& format, bool file) { return render_form(document, page, format, file, flags, forms); };
   for (const std::string& path : flags.save) save_one(path, [&] { return page; }, [&](const std::string& format) { return rendered(format, true); });

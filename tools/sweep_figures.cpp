@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "lib/error.hpp"
+#include "lib/memory_parts.hpp"
 #include "lib/plan.hpp"
 #include "models/builder.hpp"
 #include "models/params.hpp"
 #include "reports/columns.hpp"
+#include "tools/convention.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
 #include "tools/upper_cell.hpp"
@@ -20,11 +22,11 @@ namespace fathom {
 namespace {
 
 // In the order of RowEvaluator::Figure.
-constexpr std::array<const char*, 23> kFigures = {
+constexpr std::array<const char*, 31> kFigures = {
     "params_total", "params_active", "flops_matmul", "flops_expected", "elements_vector", "bytes_read", "bytes_written", "kv_bytes", "kv_bytes_per_token", "peak_bytes",
-    "intensity", "flops_ratio", "predicted_s", "predicted_lo_s", "predicted_hi_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s",
+    "intensity", "flops_ratio", "bytes_read_expected", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "run_steps", "run_flops", "convention_flops", "predicted_s", "predicted_lo_s", "predicted_hi_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s",
     "launch_s", "predicted_ratio", "tokens_per_s"};
-constexpr std::size_t kFirstPredicted = 12;
+constexpr std::size_t kFirstPredicted = 20;
 constexpr std::array<const char*, 14> kMeasured = {"measured_s", "normalised_s", "min_s", "p50_s", "p95_s", "p99_s", "samples", "spread", "noise", "achieved_flops_per_s", "error", "time_ratio", "verdict", "light_s"};
 
 std::ptrdiff_t index_of(const std::string& key) {
@@ -93,17 +95,17 @@ std::vector<std::string> counted_keys(const std::vector<std::string>& keys) {
   return counted;
 }
 
-RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure)
-    : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure) {
+RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, const SweepExtras& extras)
+    : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure), extras_(extras) {
   for (const std::string& key : keys_) {
     const std::ptrdiff_t index = index_of(key);
     if (index < 0) continue;
     const auto figure = static_cast<Figure>(index);
     figures_.push_back(figure);
     need_prediction_ = need_prediction_ || static_cast<std::size_t>(index) >= kFirstPredicted;
-    need_list_ = need_list_ || figure == Figure::kPeak;
+    need_list_ = need_list_ || figure == Figure::kPeak || figure == Figure::kWeights || figure == Figure::kGradients || figure == Figure::kOptimizer || figure == Figure::kSaved;
     need_twin_ = need_twin_ || figure == Figure::kFlopsRatio || figure == Figure::kPredictedRatio;
-    need_expected_ = need_expected_ || figure == Figure::kExpected || figure == Figure::kFlopsRatio;
+    need_expected_ = need_expected_ || figure == Figure::kExpected || figure == Figure::kFlopsRatio || figure == Figure::kReadExpected;
   }
   need_list_ = need_list_ || need_prediction_;
 }
@@ -141,6 +143,15 @@ const ListTotals& RowEvaluator::totals(const SweepPoint& point) {
   return counted;
 }
 
+// As `fathom count` gives it: exact integers, text where they are none, nothing where the convention is not defined.
+void RowEvaluator::set_convention(SweepValue& value, const Network& network, const Scenario& scenario, const Cost& total) const {
+  Result result;
+  result.convention_flops = Cell::count(total.flops);
+  apply_convention(extras_.convention, network, scenario, result);
+  if (const u128* count = result.convention_flops.exact()) set(value, *count);
+  if (const std::string* words = result.convention_flops.words()) value.kind = SweepValue::Kind::kText, value.text = *words;
+}
+
 void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& values) {
   const Network& network = *point.network;
   const Scenario& s = point.scenario;
@@ -172,9 +183,19 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
     predicted = &predictor_->predict(*list);
   }
   const StepPrediction& prediction = *predicted;
-  if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page) {
-    kv_ = {reach, s.kv_page, s.kv_dtype, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
+  if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page || kv_.mla != s.mla) {
+    kv_ = {reach, s.kv_page, s.kv_dtype, s.mla, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
   }
+  const bool train = s.phase == Phase::kTrain;
+  std::optional<MemoryParts> parts;
+  const auto memory = [&]() -> const MemoryParts& {
+    if (!parts) parts = memory_parts(*list);
+    return *parts;
+  };
+  const auto steps = [&] {
+    const u128 each = checked_mul(checked_mul(static_cast<u128>(s.batch), static_cast<u128>(s.length)), static_cast<u128>(s.grad_accumulation));
+    return extras_.run_tokens / each + (extras_.run_tokens % each != 0 ? 1 : 0);
+  };
   const auto ratio = [](SweepValue& value, double a, double b) {
     if (b > 0) set(value, a / b);
   };
@@ -193,6 +214,24 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
       case Figure::kPeak: set(v, planned_peak(network, s, *list)); break;
       case Figure::kIntensity: ratio(v, total.flops.to_double(), total.read.to_double() + total.written.to_double()); break;
       case Figure::kFlopsRatio: ratio(v, sums.expected.flops, twin_flops); break;
+      case Figure::kReadExpected: set(v, sums.expected.read); break;
+      case Figure::kWeights: set(v, memory().weights.value()); break;
+      case Figure::kGradients:
+        if (train) set(v, memory().gradients.value());
+        break;
+      case Figure::kOptimizer:
+        if (train) set(v, memory().optimizer.value());
+        break;
+      case Figure::kSaved:
+        if (train) set(v, memory().saved.value());
+        break;
+      case Figure::kRunSteps:
+        if (train && extras_.run_tokens > 0) set(v, steps());
+        break;
+      case Figure::kRunFlops:
+        if (train && extras_.run_tokens > 0) set(v, checked_mul(steps(), total.flops.value()));
+        break;
+      case Figure::kConvention: set_convention(v, network, s, total); break;
       case Figure::kPredicted: set(v, prediction.seconds); break;
       case Figure::kLo: set(v, prediction.lo); break;
       case Figure::kHi:

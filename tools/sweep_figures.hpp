@@ -41,18 +41,25 @@ std::vector<std::string> counted_keys(const std::vector<std::string>& keys);
 // What compare rows measure with: fills the figures of one configuration by key. Set by the command, so that this file need not know backends.
 using MeasureRow = std::function<std::vector<SweepValue>(const Network&, const Scenario&, const std::vector<std::string>& keys)>;
 
+// What is counted beside the step: the FLOPs of another convention, a whole run.
+struct SweepExtras {
+  std::string convention;  // "": none
+  u128 run_tokens = 0;     // 0: none
+};
+
 class RowEvaluator {
  public:
   // `machine` for kPredict and kCompare; `measure` for kCompare. Both must outlive this object.
-  RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure);
+  RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, const SweepExtras& extras = {});
 
   // Values by column, and "" or the reason why there are none. Never throws for a bad configuration.
   const std::string& evaluate(const SweepPoint& point, std::vector<SweepValue>& values);
 
  private:
-  enum class Figure { kParams, kActive, kFlops, kExpected, kElements, kRead, kWritten, kKv, kKvToken, kPeak, kIntensity, kFlopsRatio, kPredicted, kLo, kHi, kP50, kP95, kP99, kCompute,
+  enum class Figure { kParams, kActive, kFlops, kExpected, kElements, kRead, kWritten, kKv, kKvToken, kPeak, kIntensity, kFlopsRatio, kReadExpected, kWeights, kGradients, kOptimizer, kSaved, kRunSteps, kRunFlops, kConvention, kPredicted, kLo, kHi, kP50, kP95, kP99, kCompute,
                       kMemory, kLaunch, kPredictedRatio, kTokenRate };
   void count(const SweepPoint& point, std::vector<SweepValue>& values);
+  void set_convention(SweepValue& value, const Network& network, const Scenario& scenario, const Cost& total) const;
   const ListTotals& totals(const SweepPoint& point);
 
   SweepKind kind_;
@@ -62,6 +69,7 @@ class RowEvaluator {
   const Machine* machine_;
   PredictOptions options_;
   const MeasureRow* measure_;
+  SweepExtras extras_;
   std::string status_;
   // Kept between rows of one network.
   std::uint64_t network_ = ~std::uint64_t{0};
@@ -75,6 +83,7 @@ class RowEvaluator {
   struct {
     std::int64_t length = -1, page = 0;
     DType dtype = DType::kF32;
+    MlaStrategy mla = MlaStrategy::kNaive;
     u128 each = 0, token = 0;
   } kv_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "lib/error.hpp"
 
@@ -43,10 +44,35 @@ void SweepFront::offer(std::uint64_t row, const std::vector<double>& values, std
   Entry entry{row, values, {}};
   for (std::size_t i = 0; i < objectives_.size(); ++i)
     if (objectives_[i].maximise) entry.values[i] = -entry.values[i];
+  if (objectives_.size() <= 2) offer_pair(std::move(entry), line);
+  else offer_any(std::move(entry), line);
+}
+
+// A front over two objectives is a staircase: its neighbours alone decide about a row, however long it is.
+void SweepFront::offer_pair(Entry entry, std::string_view line) {
+  const auto second = [](const Entry& each) { return each.values.size() > 1 ? each.values[1] : 0.0; };
+  const double x = entry.values[0], y = second(entry);
+  auto above = stairs_.upper_bound(x);  // the first stair behind
+  if (above != stairs_.begin()) {
+    const auto& [at, rows] = *std::prev(above);
+    if (at == x && second(rows.front()) == y) {
+      entry.line = line;
+      std::prev(above)->second.push_back(std::move(entry));
+      return;
+    }
+    if (second(rows.front()) <= y) return;  // dominated
+    if (at == x) --above;
+  }
+  while (above != stairs_.end() && second(above->second.front()) >= y) above = stairs_.erase(above);
+  entry.line = line;
+  stairs_[x].push_back(std::move(entry));
+}
+
+void SweepFront::offer_any(Entry entry, std::string_view line) {
   std::size_t kept = 0;
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     bool better = false, worse_somewhere = false;  // the new row than this one
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    for (std::size_t i = 0; i < entry.values.size(); ++i) {
       better = better || entry.values[i] < entries_[e].values[i];
       worse_somewhere = worse_somewhere || entry.values[i] > entries_[e].values[i];
     }
@@ -66,6 +92,7 @@ void SweepFront::offer(std::uint64_t row, const std::vector<double>& values, std
 
 std::vector<SweepFront::Entry> SweepFront::sorted() const {
   std::vector<Entry> entries = entries_;
+  for (const auto& [x, rows] : stairs_) entries.insert(entries.end(), rows.begin(), rows.end());
   std::sort(entries.begin(), entries.end(), before);
   return entries;
 }

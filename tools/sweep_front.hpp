@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,12 @@ class SweepFront {
   std::vector<Entry> sorted() const;
 
  private:
+  void offer_pair(Entry entry, std::string_view line);
+  void offer_any(Entry entry, std::string_view line);
+
   std::vector<Objective> objectives_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;                     // of three objectives or more
+  std::map<double, std::vector<Entry>> stairs_;    // of one or two: by the first, the second falls; equal rows share a stair
 };
 
 class SweepTop {

@@ -21,6 +21,16 @@ void read_words(const std::string& text, Parse parse, std::vector<std::int64_t>&
   }
 }
 
+// "none,all,qkv+attention" are three policies; groups alone, "qkv,attention", are one, as for the other commands.
+std::vector<std::string> fusion_policies(const std::string& text) {
+  std::vector<std::string> words = split(text, ',');
+  const bool several = text.find('+') != std::string::npos || std::any_of(words.begin(), words.end(), [](const std::string& word) { return word == "all" || word == "none"; });
+  if (several) return words;
+  std::string one;
+  for (const std::string& word : words) one += (one.empty() ? "" : "+") + word;
+  return {one};
+}
+
 }  // namespace
 
 SweepSpace::Axis& SweepSpace::add_axis(Slot slot, const char* column, const std::string& text, bool always, Unit unit) {
@@ -34,7 +44,6 @@ SweepSpace::Axis& SweepSpace::add_axis(Slot slot, const char* column, const std:
 
 void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   base_.full_mask = flags.full_mask;
-  if (!flags.mla.empty()) base_.mla = parse_mla(flags.mla);
   base_.optimizer = !flags.no_optimizer;
   std::vector<std::string> phases;
   for (const std::string& item : flags.phases)
@@ -70,7 +79,15 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   // A policy by op names joins them with '+': commas separate the values of the axis.
   words(Slot::kRecompute, "recompute", flags.recompute, false, [](const std::string& text) { Scenario policy; parse_recompute(text, policy); return 0; }, 0, "none");
   words(Slot::kWeightDtype, "weight_dtype", flags.weight_dtype, false, parse_weight_dtype, -1, "");
-  if (!flags.fusion.empty()) base_.fusions = parse_fusions(flags.fusion);
+  words(Slot::kMla, "mla", flags.mla, false, parse_mla, 0, "");
+  {
+    Axis& axis = add_axis(Slot::kFusion, "fusion", flags.fusion, false, Unit::kText);
+    axis.texts = axis.given ? fusion_policies(flags.fusion) : std::vector<std::string>{""};
+    for (const std::string& text : axis.texts) {
+      if (axis.given) parse_fusions(text);
+      axis.values.push_back(0);
+    }
+  }
   if (!flags.counts)
     for (Network& network : models_) network.weight_dtype.reset();  // run, and predicted, in the compute type
   {
@@ -159,6 +176,10 @@ void SweepSpace::set_value(const Axis& axis, std::size_t at, SweepPoint& point) 
       break;
     case Slot::kRecompute:
       if (axis.given) parse_recompute(axis.texts[at], s);
+      break;
+    case Slot::kMla: s.mla = static_cast<MlaStrategy>(value); break;
+    case Slot::kFusion:
+      if (axis.given) s.fusions = parse_fusions(axis.texts[at]);
       break;
     case Slot::kWeightDtype:
       if (value >= 0) s.weight_dtype = static_cast<DType>(value);

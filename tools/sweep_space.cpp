@@ -8,6 +8,7 @@
 #include "lib/error.hpp"
 #include "models/registry.hpp"
 #include "reports/json_writer.hpp"
+#include "tools/idle_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -167,8 +168,10 @@ int SweepSpace::add_column(const std::string& key, Unit unit, bool number) {
 }
 
 void SweepSpace::add_models(const SweepModelFlags& flags) {
+  HfOptions options;
+  options.mtp = std::any_of(flags.set.begin(), flags.set.end(), [](const std::string& text) { return text.starts_with("mtp=") || text.starts_with("network.mtp="); });
   for (const std::string& model : flags.models) {
-    models_.push_back(load_network(model));
+    models_.push_back(load_network(model, options));
     for (const std::string& note : models_.back().notes) notes_.push_back(models_.back().name + ": " + note);
   }
   networks_ = models_.size();
@@ -179,6 +182,7 @@ void SweepSpace::add_models(const SweepModelFlags& flags) {
   twin_ = !flags.mod_every.empty() || !flags.capacity.empty() || !flags.slots.empty();
   if (!twin_ && (!flags.rounding.empty() || !flags.gate.empty()))
     throw_input("--rounding and --gate describe a MoD twin", {"", 0, ""}, "add --mod-every M and --capacity F");
+  for (const std::string& text : idle_twin(!flags.slots.empty(), !flags.rounding.empty())) notes_.push_back(text);
   if (!flags.capacity.empty() && !flags.slots.empty()) throw Error(ErrorKind::kUsage, "--capacity and --slots exclude each other");
   const auto axis = [&](ModelAxis& target, const char* column, Unit unit, bool number, std::vector<std::string> values, bool shown) {
     target.values = std::move(values);

@@ -62,7 +62,7 @@ class SweepSpace {
   void at(std::uint64_t row, SweepPoint& point) const;
 
  private:
-  enum class Slot { kDtype, kKvDtype, kGradDtype, kLogits, kRouting, kParticipation, kRecompute, kWeightDtype, kKvPage, kMicro, kLength, kPast, kContext, kTokens, kBatch };
+  enum class Slot { kDtype, kKvDtype, kGradDtype, kLogits, kRouting, kParticipation, kRecompute, kMla, kFusion, kWeightDtype, kKvPage, kMicro, kLength, kPast, kContext, kTokens, kBatch };
   struct Axis {
     Slot slot = Slot::kBatch;
     int column = -1;                    // of its text; -1: not shown

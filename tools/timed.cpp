@@ -100,14 +100,14 @@ std::string seconds_to_measure(const std::string& text) {
 
 void add_predict_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--on", flags.on, "machine: built-in name or file [this machine]")->type_name("MACHINE")->group("Machine");
-  app.add_option("--predictor", flags.predictor, "light, roofline or calibrated [calibrated where the machine is]")->type_name("P")->group("Machine");
+  app.add_option("--predictor", flags.predictor, "light, roofline or calibrated [calibrated where the machine is]")->type_name("P")->check(known_names("--predictor", parse_predictor))->group("Machine");
   app.add_option("--launch", flags.launch, "GPU: graph, buckets (graphs by row count), eager or auto (decode steps are graphs) [auto]")->type_name("HOW")->check(CLI::IsMember({"auto", "graph", "buckets", "eager"}))->group("Machine");
   app.add_option("--kernels", flags.kernels, "GPU: attention backward as our own kernels or as a library's [own]")->type_name("WHOSE")->check(CLI::IsMember({"own", "library"}))->group("Machine");
   app.add_option("--threads", flags.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(1, 4096))->group("Machine");
 }
 
 void add_measure_flags(CLI::App& app, TimedFlags& flags) {
-  app.add_option("--backend", flags.backend, "cpu, reference, fake or cuda [cpu]")->type_name("B")->group("Machine");
+  app.add_option("--backend", flags.backend, "cpu, reference, fake or cuda [cpu]")->type_name("B")->check(known_names("--backend", check_backend_name))->group("Machine");
   app.add_option("--time", flags.time, "seconds to measure, beside loading; 12 passes at least [10 per configuration]")->type_name("S")->check(seconds_to_measure)->group("Machine");
   app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->check(CLI::Range(1, 1000000))->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");

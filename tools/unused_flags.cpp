@@ -23,6 +23,18 @@ void note_all_but(const CLI::App& command, std::initializer_list<const char*> re
   }
 }
 
+void note_unused_timed(const CLI::App& command, const TimedUse& use, std::vector<RecordNote>& notes) {
+  const bool gpu = use.machine && use.machine->kind == MachineKind::kGpu;
+  if (!use.measures) note_unused(command, {"--backend", "--time", "--rounds", "--seed"}, std::string("nothing is measured") + use.to_measure, notes);
+  else if (use.rounds > 0) note_unused(command, {"--time"}, "--rounds says how long", notes);
+  if (!use.predicts && !use.measures) {
+    note_unused(command, {"--on", "--predictor", "--launch", "--kernels", "--threads"}, std::string("nothing is predicted") + use.to_predict, notes);
+    return;
+  }
+  if (gpu) note_unused(command, {"--threads"}, "the machine is a GPU", notes);
+  if (use.machine && !gpu) note_unused(command, {"--launch", "--kernels"}, "only a GPU reads it", notes);
+}
+
 void tell_notes(const std::vector<RecordNote>& notes, bool quiet) {
   for (const RecordNote& note : notes)
     if (!quiet) tell(fmt::format("fathom: {}\n", printable(note.text)));

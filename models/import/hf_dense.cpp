@@ -184,9 +184,7 @@ void olmo2(HfReader& r, Network& n, const HfOptions&) {
 // Cohere: attention and MLP in parallel behind one LayerNorm without bias. Cohere 2 adds windows; its full layers have
 // no rotation.
 BlockConfig cohere_block(HfReader& r, Network& n) {
-  n.norm = NormKind::kLayer;
   n.norm_bias = false;
-  n.norm_epsilon = r.real_or({"layer_norm_eps"}, 1e-5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
   block.attention->qkv_bias = block.attention->out_bias = r.boolean_or({"attention_bias"}, false);
@@ -198,14 +196,14 @@ BlockConfig cohere_block(HfReader& r, Network& n) {
   return block;
 }
 void cohere(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, true, 8192);
+  const std::int64_t layers = hf_common(r, n, true, 8192, 10000.0, HfNorm::kLayer);
   BlockConfig block = cohere_block(r, n);
   block.attention->qk_norm = r.boolean_or({"use_qk_norm"}, false);
   if (block.attention->qk_norm) block.attention->qk_gain = QkGain::kPerHead;
   for (std::int64_t l = 0; l < layers; ++l) hf_push(n, block);
 }
 void cohere2(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, true, 8192);
+  const std::int64_t layers = hf_common(r, n, true, 8192, 10000.0, HfNorm::kLayer);
   BlockConfig block = cohere_block(r, n);
   if (r.has("use_qk_norm") && r.boolean_or({"use_qk_norm"}, false))
     r.fail("use_qk_norm", "this family has no query/key norm");

@@ -96,6 +96,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
     std::string message = error.what();  // "[json.exception...] parse error at line 1, column 2: syntax error ..."
     if (const std::size_t colon = message.find(": "); colon != std::string::npos) message = message.substr(colon + 2);
+    if (const std::size_t bracket = message.find("] "); message.starts_with("[json.exception") && bracket != std::string::npos) message = message.substr(bracket + 2);  // "[json.exception.out_of_range.406] number overflow ..."
     if (message.size() > 300) message = message.substr(0, 300) + " ...";
     for (char& c : message)
       if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';

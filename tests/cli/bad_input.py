@@ -1,6 +1,7 @@
 """Contradictory, huge, negative and damaged input: one clear error and exit 3 (2 where it cannot be parsed); never a crash, a hang or a number."""
 
 import json
+import re
 import resource
 
 from _cli import ARGUMENTS, CliTest, main, sanitized
@@ -30,6 +31,16 @@ class BadInput(CliTest):
         self.quick(3, "no kernel computes in that type", "predict", "mod-tiny", "--dtype", "f64", "--on", "h200")
         self.quick(3, "[mode", "predict", "mod-tiny", "--on", self.write("machine.ini", "[model]\nx = 1\n"))
         self.quick(3, "no keys before its first section", "predict", "mod-tiny", "--on", self.write("machine.ini", "[machine]\nx = 1\n"))
+
+    def test_no_option_takes_nothing_for_a_value(self):
+        """An unset variable of a shell (--seq "$S") is no default."""
+        for command in ("count", "predict", "run", "compare", "calibrate", "sweep", "validate", "check", "list", "explain", "trace", "report", "audit", "plan", "completion"):
+            options = re.findall(r"(?m)^  (?:(-\w),)?(--[a-z-]+) [A-Z]", self.run_fathom(command, "--help-all").stdout)
+            self.assertTrue(options or command == "completion", command)
+            for short, name in options:
+                for option in filter(None, (short, name)):
+                    self.quick(2, f"{option} needs a value", command, "mod-tiny", option, "")
+            self.quick(2, "an argument is empty", command, "")
 
     def test_no_control_character_of_a_name_reaches_the_terminal(self):
         for name, shown in (("ev\x1b[31mil.ini", "ev\\x1b[31mil.ini"), ("a\nfathom: fine.ini", "a\\nfathom: fine.ini")):
@@ -73,6 +84,29 @@ class BadInput(CliTest):
             self.quick(3, words, "count", "gpt2-124m", *arguments)
         self.quick(2, "not an integer", "count", "gpt2-124m", "--batch", "1e3")
         self.quick(2, "not an integer", "count", "gpt2-124m", "--seq", "1,,2")
+
+    def test_what_is_wrong_is_named(self):
+        base = {"width": 64, "vocab": 100, "layers": 2, "heads": 4, "mlp": 64}
+
+        def model(more="", **change):
+            return self.write("named.ini", "[network]\n" + "".join(f"{key} = {value}\n" for key, value in {**base, **change}.items()) + more)
+
+        route, latent = "[route]\nevery = 2\ncapacity = 1/4\n", "rope_dim = 8\n[mla]\nkv_rank = 16\nnope_dim = 8\nv_dim = 8\n"
+        self.quick(3, ["named.ini:7", "2147483648 heads of 2 elements of head_dim are 4294967296"], "count", model(heads=2**31, head_dim=2))
+        self.quick(3, ["named.ini:2", "must be 1 to 2147483648, not 1099511627780"], "count", model(width=2**40 + 4))
+        self.quick(3, ["too large to plan", "--batch, --seq, --context"], "count", "dense-60m", "--phase", "decode", "--context", str(2**40), "--batch", str(2**22))
+        self.quick(3, "--run-tokens: 1e30 tokens are", "count", "gpt2-124m", "--phase", "train", "--run-tokens", "1e30")
+        whole = (ARGUMENTS.source / "tests/data/hf/llama-3-8b.json").read_text()
+        result = self.refuses(3, "number overflow", "count", self.write("e.json", whole.replace("4096", "1e999", 1)))
+        self.assertNotIn("json.exception", result.stderr)
+        self.quick(2, ["fathom has no option '-o'", "fathom count ... -o"], "-o", "json", "count", "gpt2-124m")
+        train = ("--phase", "train", "--seq", "16")
+        for key, hint, line, text, *arguments in (
+            ("targets", "[lora] targets", 14, latent + "[lora]\nrank = 2\ntargets = q\n"), ("mtp", "route other layers", 7, "mtp = 1\n" + route),
+            ("parallel", "kv = selected", 7, "parallel = yes\n" + route + "kv = all\n"), ("aux_detached", "aux_detached = no", 12, route + "router = mlp\nrouter_hidden = 8\naux_detached = yes\n", *train),
+        ):
+            self.quick(3, [f"named.ini:{line}", key, hint], "count", model(text), *arguments)
+        self.quick(3, ["named.ini", "--mla naive or absorbed"], "count", model(latent + route), "--mla", "decompress", "--phase", "decode")
 
     def test_threads(self):
         self.quick(3, "4000 threads cannot be run", "check", "rms_norm", "--threads", "4000")

@@ -1,6 +1,9 @@
 """Flags of what is counted beyond the default: stored widths, expert loads, recomputation by name, fusions; and one convention per report."""
 
-from _cli import CliTest, main
+from _cli import ARGUMENTS, CliTest, main
+
+COHERE = '''{"model_type": "cohere", "hidden_size": 64, "vocab_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+ "layer_norm_eps": 1e-5, "max_position_embeddings": 64, "tie_word_embeddings": true}'''
 
 
 class CountedFlags(CliTest):
@@ -87,6 +90,19 @@ class CountedFlags(CliTest):
         self.refuses(3, "did you mean 'selective'", "count", *train, "--recompute", "selectiv")
         self.refuses(3, "training step", "count", "gpt2-124m", "--recompute", "mlp/act")
         self.refuses(3, "stands alone", "count", *train, "--recompute", "full,mlp/act")
+
+    def test_modules_that_are_counted_are_not_left_out(self):
+        model = ARGUMENTS.source / "tests/data/hf/deepseek-v3.json"
+        said = lambda *more: str(self.json("count", model, "--seq", "16", *more, "-o", "json")["notes"])
+        self.assertIn("left out: 1 multi-token", said())
+        self.assertNotIn("left out: 1 multi-token", said("--mtp", "1"))
+        self.assertIn("left out: 1 multi-token", said("--mtp", "0"))
+        self.assertNotIn("left out", self.run_fathom("sweep", model, "--seq", "16", "--mtp", "1").stderr)
+
+    def test_the_epsilon_that_a_file_gives(self):
+        for name in ("cohere", "cohere2"):
+            notes = self.json("count", self.write(f"{name}.json", COHERE.replace("cohere", name, 1)), "--seq", "16", "-o", "json").get("notes", [])
+            self.assertNotIn("rms_norm_eps", str(notes))
 
     def test_fusions(self):
         base = ("gpt2-124m", "--seq", "64", "--dtype", "bf16")

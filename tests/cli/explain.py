@@ -31,6 +31,50 @@ class Explain(CliTest):
         self.assertNotIn("2*kv_heads*head_dim", page)
         self.assertIn("2*kv_heads*head_dim", self.run_fathom("explain", "kv_bytes_per_token", "gpt2-124m", "--width", "400").stdout)
 
+    def test_pairs_of_an_op(self):
+        """Hand-worked visible pairs: the text names the mask that is there."""
+        near = self.write("near.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 1\nheads = 4\nmlp = 64\nwindow = 4\n")
+        chunk = self.write("chunk.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 1\nheads = 4\nmlp = 64\nchunk = 4\n")
+        for words, *arguments in (
+            (r"2 sequences x 10 x 11 / 2 = 110$", "gpt2-124m", "--seq", "10", "--batch", "2"), (r"1 sequence x 10 queries x 10 keys = 100$", "gpt2-124m", "--seq", "10", "--full-mask"),
+            (r"3 sequences x 12 keys = 36$", "gpt2-124m", "--phase", "decode", "--context", "12", "--batch", "3"), (r"1 sequence x \(4 x 6 \+ 4 x 5 / 2\) = 34$", "gpt2-124m", "--seq", "4", "--past", "6"),
+            (r"of min\(4, position\) = 34$", near, "--seq", "10"),        # 1 + 2 + 3 + 7 x 4
+            (r"1 \+ \(position - 1\) mod 4 = 23$", chunk, "--seq", "10"),  # 10 + 10 + 3
+            (r"16 chosen queries x the keys that a query sees on average", "demo-8x12", "--seq", "32"),
+        ):
+            page = self.run_fathom("explain", "attn/core", *arguments, "--width", "400").stdout
+            self.assertRegex(page, r"(?m)^pairs +.*" + words)
+            self.assertRegex(page, r"(?m)^mask +(causal|full)$")
+            self.assertNotRegex(page, r"(?m)^\w+ +-1$")
+        self.assertRegex(self.run_fathom("explain", "mlp/act", "gpt2-124m", "--width", "400").stdout, r"(?m)^kind +gelu-tanh$")
+
+    def test_every_figure_of_a_step_has_a_formula(self):
+        for column in ("kv_bytes", "params_total", "params_active", "kv_bytes_per_token", "mfu", "run_flops"):
+            self.assertRegex(self.run_fathom("explain", column, "--width", "400").stdout, r"(?m)^formula +\S")
+        self.assertIn("kv_rank + rope_dim", self.run_fathom("explain", "kv_bytes_per_token", "--width", "400").stdout)
+        # mfu = flops / (time x devices x peak); two steps of 64 tokens are 128.
+        train = ("gpt2-124m", "--phase", "train", "--seq", "64")
+        flops = self.json("count", *train, "-o", "json")["totals"]["flops_matmul"]
+        page = self.run_fathom("explain", "mfu", *train, "--step-time", "10ms", "--peak", "100TFLOP/s", "--devices", "2", "--width", "400").stdout
+        self.assertRegex(page, r"(?m)^time and peak +step time 10ms, 2 x 100TFLOP/s$")
+        self.assertIn(f"{flops:,} FLOP", page)
+        self.assertRegex(page, rf"(?m)^result +{flops / 2e12 * 100:.1f} %$")
+        self.assertRegex(self.run_fathom("explain", "run_flops", *train, "--run-tokens", "128", "--width", "400").stdout, rf"(?m)^result +{2 * flops:,} FLOP$")
+        self.assertIn("--step-time 1.2s", self.run_fathom("explain", "mfu", *train).stdout)
+        self.assertIn("--run-tokens", self.run_fathom("explain", "run_flops", *train).stdout)
+
+    def test_a_convention_in_numbers(self):
+        """Files carry numbers, not grouped text; the reasons of a difference add up to it."""
+        made = self.json("explain", "convention", "palm", "gpt2-124m", "--seq", "1024", "-o", "json")
+        rows = made["tables"]["reasons"]
+        for row in rows:
+            self.assertIsInstance(row["per_token"], (int, float), row)
+            self.assertEqual(row["per_sequence"], row["per_token"] * 1024)
+        self.assertEqual(sum(row["per_token"] for row in rows), made["facts"]["palm, per token"])
+        table = list(csv.DictReader(io.StringIO(self.run_fathom("explain", "convention", "palm", "gpt2-124m", "--seq", "1024", "-o", "csv").stdout)))
+        self.assertEqual([float(row["per_token"]) for row in table][: len(rows)], [row["per_token"] for row in rows])
+        self.assertRegex(self.run_fathom("explain", "convention", "palm", "gpt2-124m", "--seq", "1024").stdout, r"\d \d{3} \d{3}")
+
     def test_sources_can_be_found(self):
         """Sources name files of this tree and papers; every op kind and every counted column has one."""
         kinds, columns = self.names("ops"), ("flops_matmul", "flops_expected", "elements_vector", "bytes_read", "params_total", "kv_bytes", "peak_bytes", "saved_bytes", "rows_declared")

@@ -53,6 +53,38 @@ class Sweep(CliTest):
         words = self.rows("dense-60m", "--set", "norm=rms,layer", "--columns", "params")
         self.assertEqual(int(words[1]["params_total"]) - int(words[0]["params_total"]), (2 * 9 + 1) * 576)
 
+    def test_every_figure_and_option_of_count(self):
+        """What count gives and reads is a column or an axis of a sweep, with the same values."""
+        totals = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "run_steps", "run_flops")
+        train = ("--phase", "train", "--seq", "64", "--run-tokens", "1000")
+        row = self.rows("mod-tiny", *train, "--columns", ",".join(totals), "--convention", "palm")[0]
+        record = self.json("count", "mod-tiny", *train, "--convention", "palm", "-o", "json")
+        self.assertEqual([int(row[key]) for key in totals], [record["totals"][key] for key in totals])
+        self.assertEqual(row["convention_flops"], str(record["convention"]["flops"]))
+        self.assertEqual(row["run_steps"], "16")
+        decode = ("--phase", "decode", "--batch", "4", "--context", "64")
+        for row in self.rows("mixtral-8x7b", *decode, "--expert-skew", "0,1", "--columns", "bytes_read_expected,gradient_bytes"):
+            count = self.json("count", "mixtral-8x7b", *decode, "--expert-skew", row["expert_skew"], "-o", "json")["totals"]
+            self.assertAlmostEqual(float(row["bytes_read_expected"]), count["bytes_read_expected"], delta=1)
+            self.assertEqual(row["gradient_bytes"], "")
+        for row in self.rows("deepseek-v3", "--seq", "16", "--mtp", "0,1", "--columns", "flops,params"):
+            count = self.json("count", "deepseek-v3", "--seq", "16", "--mtp", row["mtp"], "-o", "json")["totals"]
+            self.assertEqual((int(row["flops_matmul"]), int(row["params_total"])), (count["flops_matmul"], count["params_total"]))
+        rows = self.rows("latent-attention", "--mla", "naive,absorbed", "--phase", "decode,prefill", "--batch", "1,2,3", "--context", "32", "--seq", "32")
+        self.assertEqual([row["mla"] for row in rows[:6]], ["naive"] * 3 + ["absorbed"] * 3)
+        for row in rows:
+            reach = ("--context", row["context"]) if row["context"] else ("--seq", row["seq"])
+            count = self.json("count", "latent-attention", "--mla", row["mla"], "--phase", row["phase"], "--batch", row["batch"], *reach, "-o", "json")["totals"]
+            self.assertEqual((int(row["flops_matmul"]), int(row["kv_bytes"]), int(row["bytes_read"])), (count["flops_matmul"], count["kv_bytes"], count["bytes_read"]), row)
+        rows = self.rows("gpt2-124m", "--fusion", "none,all,qkv+attention", "--seq", "64,65")
+        self.assertEqual([row["fusion"] for row in rows[::2]], ["none", "all", "qkv+attention"])
+        for row in rows:
+            count = self.json("count", "gpt2-124m", "--fusion", row["fusion"], "--seq", row["seq"], "-o", "json")["totals"]
+            self.assertEqual((int(row["bytes_read"]), int(row["bytes_written"])), (count["bytes_read"], count["bytes_written"]), row)
+        self.assertEqual([row["fusion"] for row in self.rows("gpt2-124m", "--fusion", "qkv,attention", "--seq", "64")], ["qkv+attention"])
+        self.refuses(2, "--run-tokens", "sweep", "mod-tiny", "--phase", "train", "--columns", "run_flops")
+        self.refuses(3, "did you mean 'palm'?", "sweep", "mod-tiny", "--convention", "plam")
+
     def test_a_bad_combination_is_a_row(self):
         result = self.run_fathom("sweep", "dense-60m", "--set", "heads=5,9", "--set", "width=576")
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
