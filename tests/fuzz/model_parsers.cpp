@@ -158,11 +158,13 @@ TEST_CASE("damaged INI networks", "[fuzz]") {
   for (const std::string& text : texts) REQUIRE_NOTHROW(parse_network_ini(text, "whole.ini"));
   const Outcome outcome = fuzz(texts, 1, 20000, [](const std::string& text) {
     Network network = parse_network_ini(text, "fuzz.ini");
-    // What was accepted is written, read back and written again without change; notes become comments, which are not read back.
+    // What was accepted is written, read back and written again without change; notes become comments, which are not read back, and are made anew.
     Network plain = network;
     plain.notes.clear();
     const std::string written = to_ini(plain);
-    REQUIRE(to_ini(parse_network_ini(written, "again.ini")) == written);
+    Network again = parse_network_ini(written, "again.ini");
+    again.notes.clear();
+    REQUIRE(to_ini(again) == written);
     return network;
   });
   CHECK(outcome.accepted > 0);

@@ -236,7 +236,8 @@ TEST_CASE("random networks: INI text reads back to the same network", "[ini]") {
     // Equal kinds are told apart by nothing in a file; the rest must survive exactly.
     const std::string text = to_ini(n);
     CAPTURE(i, text);
-    const Network back = parse_network_ini(text, "random.ini");
+    Network back = parse_network_ini(text, "random.ini");
+    back.notes.clear();  // on keys that change nothing
     REQUIRE(back.layers.size() == n.layers.size());
     for (std::int64_t l = 0; l < n.layer_count(); ++l) REQUIRE(back.block(l) == n.block(l));
     REQUIRE(back.weights_of == n.weights_of);

@@ -345,3 +345,16 @@ TEST_CASE("MODEL arguments", "[registry]") {
   CHECK(load_network(folder.string()).name == "model_argument");
   CHECK(load_network((folder / "unnamed").string()).vocab == 128256);
 }
+
+TEST_CASE("keys that change nothing are noted with their line, defaults and inherited ones are not", "[ini]") {
+  const auto notes = [](const std::string& text) { return parse_network_ini(text, "t.ini").notes; };
+  const std::string base = "[network]\nwidth = 64\nvocab = 9\nheads = 4\nmlp = 8\nlayers = 2\n", route = "[route]\nevery = 2\ncapacity = 1/4\n";
+  CHECK(notes(base + "parallel_norms = 1\n") == std::vector<std::string>{"line 7: parallel_norms changes nothing: the block is not parallel"});
+  CHECK(notes(base + "parallel_norms = 2\nsinks = no\nnorm_bias = yes\nrope_base = 500\n").empty());
+  CHECK(notes(base + route + "gate = tanh\ngate_beta = 0.5\n").empty());
+  CHECK(notes(base + route + "gate_beta = 0.5\n") == std::vector<std::string>{"line 10: gate_beta changes nothing: only the gate tanh reads it"});
+  // A key of [network] is idle where no block reads it; one of a block, where that block does not.
+  const std::string blocks = "pattern = a b\n[block.a]\n[block.b]\nattention = no\n", head = "[network]\nwidth = 64\nvocab = 9\nheads = 4\nmlp = 8\n";
+  CHECK(notes(head + "sinks = yes\n" + blocks).empty());
+  CHECK(notes(head + blocks + "sinks = yes\n") == std::vector<std::string>{"line 10: sinks changes nothing: the block has no attention"});
+}
