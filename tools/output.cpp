@@ -116,17 +116,18 @@ std::string render_form(const Document& document, const Document& page, const st
   if (format == "html") return render_html(page);
   if (format == "json" && forms.json) return forms.json();
   if (format == "csv" && forms.csv) return forms.csv();
-  const std::vector<const ReportTable*> tables = tables_of(document);
+  const Document& data = forms.data ? *forms.data : document;
+  const std::vector<const ReportTable*> tables = tables_of(data);
   if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
   if (format == "json") {
     JsonWriter json;
-    json.begin_object().member("title", document.title).key("tables").begin_object();
+    json.begin_object().member("title", data.title).key("tables").begin_object();
     for (const ReportTable* table : tables) {
       json.key(table->key);
       write_table(json, *table);
     }
     json.end_object().key("facts").begin_object();
-    for (const DocumentPart& part : document.parts)
+    for (const DocumentPart& part : data.parts)
       if (const auto* list = std::get_if<KeyValues>(&part))
         for (const KeyValues::Item& item : list->items) {
           json.key(item.label.empty() ? item.key : item.label);
