@@ -44,6 +44,9 @@ struct ReportColumn {
   double like = 0;     // seconds: all cells in the unit of a time of this size; 0: each in its own
 };
 
+// Columns of a table on a page: wider ones leave out the most dispensable, or go on in a second table.
+inline constexpr std::size_t kPageColumns = 11;
+
 class ReportTable {
  public:
   ReportTable() = default;

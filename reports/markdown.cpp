@@ -68,8 +68,6 @@ std::string unbroken(const std::string& text) {
   return out;
 }
 
-constexpr std::size_t kPageColumns = 11;
-
 std::vector<std::size_t> columns_of_page(const ReportTable& table) {
   std::vector<std::size_t> shown(table.columns.size());
   std::iota(shown.begin(), shown.end(), std::size_t{0});

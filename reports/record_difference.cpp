@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 
 bool is_predicted(const std::string& figure) { return figure.rfind("predicted", 0) == 0; }
 
@@ -30,14 +30,14 @@ double uncertainty(const Figures& figures) {
   const double noise = figures.number("noise");
   const double samples = figures.number("samples");
   const double spread = figures.number("spread");
-  double known = kNone;
+  double known = kNoFigure;
   if (noise >= 0) known = noise;
   if (spread >= 0 && samples >= 2) known = std::fmax(known, 2 * 0.93 * spread / std::sqrt(samples));
   return known;
 }
 
 bool time_change(const Figures& before, const Figures& after, const std::string& figure, TimeChange& change) {
-  change = {figure, before.number(figure), after.number(figure), kNone, kNone};
+  change = {figure, before.number(figure), after.number(figure), kNoFigure, kNoFigure};
   if (!(change.before > 0) || !(change.after > 0)) return false;
   change.change = change.after / change.before - 1;
   if (!is_predicted(figure)) change.noise = std::hypot(uncertainty(before), uncertainty(after));

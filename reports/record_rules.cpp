@@ -5,7 +5,7 @@
 namespace fathom {
 namespace {
 
-constexpr double kLowest = std::numeric_limits<double>::lowest();
+constexpr double kLeastDouble = std::numeric_limits<double>::lowest();
 constexpr double kMostOfPeak = 1.1;  // above, a fraction of the ceiling is a status (the probe was disturbed) and no number
 
 // Figures with a sign, and shares of a whole.
@@ -25,7 +25,7 @@ bool holds(const List& list, std::string_view key) {
 
 FigureRange range_of(const Column& column) {
   FigureRange range;
-  if (holds(kSigned, column.key)) range.least = kLowest;
+  if (holds(kSigned, column.key)) range.least = kLeastDouble;
   if (column.unit == Unit::kSignedPercent) range.least = -1;  // a change: nothing loses more than all of itself
   if (holds(kShares, column.key)) range.most = 1;
   if (column.key == "peak_fraction") range.most = kMostOfPeak;

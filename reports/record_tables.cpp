@@ -73,9 +73,7 @@ std::string left_out(const std::vector<std::string>& shown, const std::vector<Fi
   return names.empty() ? "" : fmt::format("Not shown: {} (`--columns all`; CSV and JSON have them).", names);
 }
 
-// Markdown's limit; more columns become a second table with the same leading ones.
-constexpr std::size_t kPageColumns = 11;
-
+// More columns than a page has become a second table with the same leading ones.
 void add_page_table(Document& document, const std::string& key, const std::string& title, std::vector<Figures> rows, const std::vector<std::string>& lead, const std::vector<std::string>& keys) {
   // A dense step has no distribution, a generation no step: their rows would be empty.
   std::erase_if(rows, [&](const Figures& row) { return std::none_of(keys.begin(), keys.end(), [&](const std::string& each) { return row.has(each); }); });
