@@ -177,7 +177,7 @@ const std::vector<Column> kColumns{
     {"peak_bytes_per_s", "memory ceiling", kByteRate, 6, "The machine's ceiling of reading main memory with this number of threads.", "", "totals"},
     {"mfu", "MFU", kPercent, 2, "Model FLOP utilisation of a step whose time is known: forward and backward FLOP of the convention, nothing recomputed.", "model FLOP / (step time * devices * peak)",
      "totals"},
-    {"hfu", "HFU", kPercent, 2, "Hardware FLOP utilisation of a step whose time is known: all FLOP that run, recomputed ones and those of a fused attention backward included.",
+    {"hfu", "HFU", kPercent, 2, "Hardware FLOP utilisation of a step whose time is known: all FLOP that run, with recomputed ones, those of a fused attention backward and expert slots that stay empty.",
      "executed FLOP / (step time * devices * peak)", "totals"},
 
     {"rung", "measured by", kText, 2,
