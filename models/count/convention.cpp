@@ -110,7 +110,7 @@ std::string_view convention_warning(const Convention& convention) {
 const Convention& find_convention(std::string_view name) {
   static constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
       {"maxtext", "causal-half"}, {"torch", "full"}, {"nanotron", "full"}, {"llm-foundry", "palm"}, {"bridge", "megatron-bridge"},
-      {"ptflops", "fvcore"},      {"thop", "fvcore"}, {"mod-d", "exact"},  {"8nd", "6nd"},
+      {"ptflops", "fvcore"},      {"thop", "fvcore"}, {"mod-d", "exact"},
   };
   std::string_view wanted = name;
   for (const auto& [alias, target] : kAliases)
