@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
+#include <string>
 
 #include "lib/error.hpp"
+#include "lib/fill.hpp"
 
 namespace fathom {
 namespace {
@@ -57,6 +60,18 @@ std::int64_t greedy_token(std::span<const float> logits) {
   return best;
 }
 
+std::int64_t sampled_token(std::span<const float> logits, double temperature, std::uint64_t seed, std::uint64_t draw) {
+  const std::int64_t best = greedy_token(logits);
+  if (best < 0) return best;
+  const double top = static_cast<double>(logits[static_cast<size_t>(best)]), size = static_cast<double>(logits.size());
+  if (!std::isfinite(top)) return -1;
+  const std::string stream = fmt::format("token/{}", draw);
+  for (std::uint64_t trial = 0;; ++trial) {
+    const auto token = std::min(static_cast<size_t>(fill_uniform(seed, stream, 2 * trial) * size), logits.size() - 1);
+    if (fill_uniform(seed, stream, 2 * trial + 1) < std::exp((static_cast<double>(logits[token]) - top) / temperature)) return static_cast<std::int64_t>(token);
+  }
+}
+
 void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t past) {
   const auto refuse = [](const std::string& what) { throw_input("these two workloads are no steps of one run: " + what); };
   const std::vector<KvList>& sources = from.kv_lists();
@@ -92,6 +107,48 @@ void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t 
   to.set_thresholds(from.thresholds());
   to.set_positions(past);
   to.keep_cache(true);
+}
+
+void calibrate_generation(ProgramExecution& prefill, ProgramExecution& decode, const GenerateOptions& options, int passes) {
+  constexpr std::int64_t kSteps = 64;
+  constexpr std::uint64_t kOtherDraws = std::uint64_t{1} << 48;  // no run draws so many tokens
+  constexpr double kNear = 0.05;                                 // of the wanted rate
+  const Ends ends = ends_of(decode);
+  if (options.tokens < 2 || ends.selects.empty()) return;
+  const auto select_of = [&](size_t s) -> const Select& { return std::get<Select>(*decode.bound(ends.selects[s]).spec); };
+  std::vector<float> thresholds = prefill.thresholds(), best = thresholds;
+  double nearest = std::numeric_limits<double>::infinity();
+  for (int pass = 1; pass <= passes && nearest > kNear; ++pass) {
+    std::vector<std::vector<float>> scores(ends.selects.size());
+    GenerateOptions how = options;
+    how.tokens = std::min(options.tokens, kSteps + 1);
+    how.pick = [&](std::span<const float> logits, std::uint64_t draw) { return options.pick(logits, draw + static_cast<std::uint64_t>(pass) * kOtherDraws); };
+    how.pass = [&](ProgramExecution& execution) {
+      if (&execution != &decode) return execution.run();
+      execution.begin_pass();
+      size_t next = 0;
+      for (int i = 0; i < execution.instance_count(); ++i) {
+        execution.run_instance(i);
+        if (next == ends.selects.size() || ends.selects[next] != i) continue;
+        const std::vector<float> values = execution.read(execution.bound(i).in[0].at);
+        scores[next].insert(scores[next].end(), values.begin(), values.begin() + select_of(next).sequences);
+        ++next;
+      }
+    };
+    prefill.set_thresholds(thresholds);
+    const Generation made = generate(prefill, decode, how);
+    double taken = 0, wanted = 0;
+    for (const GeneratedStep& step : made.steps)
+      for (size_t s = 0; s < scores.size(); ++s) taken += static_cast<double>(step.rows[s]), wanted += select_of(s).selected.expected();
+    const double off = wanted > 0 ? std::abs(taken / wanted - 1) : 0;
+    if (off < nearest) nearest = off, best = thresholds;
+    for (size_t s = 0; s < scores.size(); ++s)
+      if ((select_of(s).rule == RoutingRule::kThreshold || select_of(s).rule == RoutingRule::kPredictor) && !scores[s].empty())
+        thresholds[s] = threshold_for(scores[s], select_of(s).selected.probability.value());
+  }
+  prefill.set_thresholds(best);
+  prefill.reset_participation();
+  decode.reset_participation();
 }
 
 Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const GenerateOptions& options) {
@@ -132,7 +189,7 @@ Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const G
   const auto go_on = [&] { return !options.progress || options.progress(static_cast<std::int64_t>(made.tokens[0].size())); };
 
   double start = now();
-  prefill.run();
+  options.pass(prefill);
   choose(prefill, first);
   made.first_token_s = now() - start;
   made.prefill_rows = rows_of_blocks(prefill, first);
@@ -147,7 +204,7 @@ Generation generate(ProgramExecution& prefill, ProgramExecution& decode, const G
     decode.write(next.tokens, chosen);
     decode.set_positions(past + t - 1);
     try {
-      decode.run();
+      options.pass(decode);
     } catch (const Stopped&) {
       break;
     }

@@ -142,6 +142,8 @@ class ProgramExecution : public Execution {
  private:
   void bind_program();
   void fill_cache();
+  // The contents of a weight, rounded to the type of `to`: the weight itself or its master copy.
+  void fill_weight_of(const TensorInstance& weight, const OperandView& to);
   void fill_inputs(std::uint64_t run);
   bool is_cache(const TensorInstance& at) const;
   OperandView view(const Step& step, const Operand& operand) const;
@@ -160,6 +162,9 @@ class ProgramExecution : public Execution {
   bool vary_tokens_ = false;
   bool keep_cache_ = false;
 };
+
+// The value that round(share * n) of the scores exceed, which are sorted: midway between the last one taken and the first one not. Throws an internal Error for none.
+float threshold_for(std::vector<float>& scores, double share);
 
 // Stores f32 values as `dtype` and back (integers rounded).
 void store_values(std::span<const float> values, DType dtype, std::byte* to);

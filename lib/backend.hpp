@@ -43,6 +43,8 @@ struct BindOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double norm_epsilon = 1e-5;
   GraphMode graph = GraphMode::kNone;
+  bool measured = false;          // reference work for bracketed samples will be wanted: its memory is asked for with the list's
+  std::int64_t beside = 0;        // bytes that lists which are bound after this one will want: too much is refused before anything is allocated
   std::function<bool()> stop;     // asked before every op of the host backends; true: the op throws Stopped and the pass stays incomplete
 };
 

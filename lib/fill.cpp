@@ -43,7 +43,7 @@ bool ends_with(std::string_view text, std::string_view tail) { return text.size(
 FillThreads::FillThreads(int threads) : before_(fill_threads.exchange(std::max(1, threads))) {}
 FillThreads::~FillThreads() { fill_threads = before_; }
 
-void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind kind, std::span<float> out) {
+void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind kind, std::span<float> out, std::int64_t first) {
   const bool gain = ends_with(tensor.name, "/gain");
   const bool bias = ends_with(tensor.name, "/bias");
   const bool test = kind == FillKind::kTest;
@@ -59,7 +59,7 @@ void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind ki
   const Stream stream(seed, tensor.name, copy);
   const auto part = [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; i += 4) {
-      const auto random = stream.block(i / 4);
+      const auto random = stream.block((static_cast<std::uint64_t>(first) + i) / 4);
       for (size_t j = 0; j < 4 && i + j < end; ++j) {
         // Sum of two uniforms (triangular, variance 1/6), rescaled to unit variance: both signs, bounded, cheap.
         const std::uint32_t bits = random[j];

@@ -15,8 +15,8 @@ enum class FillKind : std::uint8_t {
   kTest,      // gains near 1, biases and everything else of both signs, scaled by 1/sqrt(fan-in): catches layout errors
 };
 
-// Fills `out` (rows x cols of the tensor, row-major) for a weight; `copy` is its weight set.
-void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind kind, std::span<float> out);
+// Fills `out` with the values of a weight (rows x cols of the tensor, row-major) from its element `first` on, a multiple of four; `copy` is its weight set.
+void fill_weight(const Tensor& tensor, int copy, std::uint64_t seed, FillKind kind, std::span<float> out, std::int64_t first = 0);
 // Token ids in [0, vocab), uniform.
 void fill_tokens(std::uint64_t seed, std::string_view name, std::int64_t vocab, std::span<std::int32_t> out);
 // Uniform doubles in [0, 1): for random routing and sampling.

@@ -32,6 +32,7 @@ const std::vector<Column> kColumns{
      "scenario"},
     {"dtype", "dtype", kText, 4, "Element type of weights and activations.", "", "scenario"},
     {"backend", "backend", kText, 5, "What executed the ops: reference, cpu, cuda or fake.", "", "scenario"},
+    {"temperature", "temperature", kNone, 2, "At which a generation's tokens were drawn from the logits; 0: always the likeliest.", "", "scenario"},
     {"threads", "threads", kCount, 6, "Worker threads of the CPU backend.", "", "scenario"},
     {"machine", "machine", kText, 4, "The machine description that predictions used.", "", "machine"},
     {"routing", "routing", kText, 5, "How a routed block chooses tokens: topk, threshold, predictor or random.", "",

@@ -29,7 +29,7 @@ std::string asked_text(const Record& record) {
     scenarios.push_back(std::move(row));
   }
   std::string text;
-  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "expert_loads", "logits", "routing", "recompute", "threads", "backend", "machine", "convention"}) {
+  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "temperature", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "expert_loads", "logits", "routing", "recompute", "threads", "backend", "machine", "convention"}) {
     std::vector<std::string> values;
     for (const Figures& row : scenarios)
       if (const Cell* cell = row.find(key))

@@ -97,7 +97,9 @@ void add_generations(Record& record, const std::vector<Configuration>& generatio
     if (machine && command != Command::kRun) predict_generation(result, each, *machine, flags.timed);
     if (command != Command::kPredict) run_generation(result, each, flags.timed, flags.output.quiet);
     record.results.push_back(std::move(result));
-    if (interrupted()) break;
+    if (!interrupted()) continue;
+    record.environment.set("stopped_by", Cell::text("interrupt"));
+    break;
   }
 }
 
@@ -164,6 +166,8 @@ bool is_record(const std::string& name) {
 void note_unread(const CLI::App& app, const CompareArgs& flags, Command command, const std::vector<Configuration>& configurations, const Machine* machine, std::vector<RecordNote>& notes) {
   note_unused_timed(app, {true, command != Command::kPredict, machine, flags.timed.rounds}, notes);
   const bool generates = std::all_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; });
+  const bool steps = std::none_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.scenario.phase == Phase::kGenerate; });
+  if (steps && command != Command::kPredict) note_unused(app, {"--temperature"}, "only --phase generate chooses tokens", notes);
   if (generates) note_unused(app, {"--time", "--rounds"}, "a generation is run once, token by token", notes);
   if (std::none_of(configurations.begin(), configurations.end(), [](const Configuration& each) { return each.network.has_routes(); })) note_unused(app, {"--with-twin"}, "no model is routed", notes);
   if (generates) note_unused(app, {"--ops"}, kNoOpsOfGeneration, notes);

@@ -1,4 +1,4 @@
-// fathom trace: the timeline of one step (Chrome/Perfetto JSON), predicted and measured side by side, and the routing map.
+// fathom trace: the timeline of one step or generation (Chrome/Perfetto JSON), predicted and measured side by side, and the routing map.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,16 +6,18 @@
 
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
+#include "models/builder.hpp"
 #include "reports/csv.hpp"
 #include "reports/format.hpp"
-#include "reports/json_writer.hpp"
 #include "reports/record_tables.hpp"
 #include "reports/save.hpp"
+#include "tools/generation.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 #include "tools/routing_view.hpp"
 #include "tools/timed.hpp"
+#include "tools/timeline.hpp"
 #include "tools/unused_flags.hpp"
 
 namespace fathom {
@@ -31,74 +33,87 @@ struct TraceArgs {
   std::string classes;
 };
 
-struct Span {
-  double start = 0, seconds = 0;
-};
-
-// One pass, op by op, after one pass that warms up.
-std::vector<Span> measure_spans(Execution& execution) {
-  execution.run();
-  execution.begin_pass();
-  Clock& clock = system_clock();
-  std::vector<Span> spans(execution.workload().instances().size());
-  const double begin = clock.now();
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (interrupted()) throw Stopped();
-    const double t = clock.now();
-    execution.run_instance(static_cast<int>(i));
-    spans[i] = {t - begin, clock.now() - t};
-  }
-  return spans;
+// The text's bytes as `length` tokens, cut or repeated.
+std::vector<std::int32_t> text_tokens(const std::string& text, std::int64_t length) {
+  std::vector<std::int32_t> tokens(static_cast<size_t>(length));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i % text.size()]);
+  return tokens;
 }
 
-std::string chrome_trace(const Workload& w, const StepPrediction& prediction, const std::vector<Span>& measured, const std::string& model) {
-  JsonWriter json(0);
-  json.begin_object().member("displayTimeUnit", "ms").key("otherData").begin_object().member("model", model).end_object();
-  json.key("traceEvents").begin_array();
-  const auto name_track = [&](int pid, const std::string& name) {
-    json.begin_object().member("ph", "M").member("name", "process_name").member("pid", pid).member("tid", 1).key("args").begin_object().member("name", name).end_object().end_object();
-  };
-  name_track(1, "predicted");
-  name_track(2, "measured");
-  double at = 0;
-  const std::vector<Instance> instances = w.instances();
-  for (size_t i = 0; i < instances.size(); ++i) {
-    const Op& op = w.ops()[static_cast<size_t>(instances[i].op)];
-    const Cost cost = declared_cost(op.spec);
-    const double predicted = prediction.ops[instances[i].op].each.seconds;
-    const auto event = [&](int pid, double start, double seconds) {
-      json.begin_object().member("ph", "X").member("pid", pid).member("tid", 1).member("name", w.path(instances[i])).member("cat", part_name(op.part));
-      json.member("ts", start * 1e6).member("dur", seconds * 1e6).key("args").begin_object();
-      json.member("kind", kind_name(op.spec)).member("flops_matmul", cost.flops).member("bytes_read", cost.read).member("bytes_written", cost.written).end_object().end_object();
-    };
-    event(1, at, predicted);
-    at += predicted;
-    event(2, measured[i].start, measured[i].seconds);
-  }
-  json.end_array().end_object();
-  return json.finish();
-}
-
-// The text's bytes as tokens of the first sequence, cut or repeated to the sequence's length.
 void write_text(Execution& execution, const std::string& text) {
   const Workload& w = execution.workload();
   if (w.stream().vocab < 256) throw_input("--text gives bytes as tokens, but the vocabulary is smaller than 256", {"", 0, "--text"});
   for (size_t t = 0; t < w.tensors().size(); ++t) {
     if (w.tensors()[t].name != "tokens" || w.tensors()[t].role != Role::kInput) continue;
-    std::vector<float> tokens(static_cast<size_t>(w.tensors()[t].rows));
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<float>(static_cast<unsigned char>(text[i % text.size()]));
-    execution.write({static_cast<TensorId>(t), 0, 0}, tokens);
+    const std::vector<std::int32_t> tokens = text_tokens(text, w.tensors()[t].rows);
+    execution.write({static_cast<TensorId>(t), 0, 0}, std::vector<float>(tokens.begin(), tokens.end()));
   }
 }
 
-// Where the pass went: predicted and measured time of the step and of its ops.
-void add_timeline(Result& result, const Timed& timed, const Machine& machine, const std::vector<Span>& spans) {
-  add_prediction(result, timed, machine);
+// What ran: passes with their times where a timeline is wanted, and the routing of every token of the first sequence that passed the blocks.
+struct Traced {
+  std::vector<TracedPass> passes;
+  std::vector<LayerRouting> layers;
+  std::vector<std::int32_t> generated;  // tokens of the first sequence
+};
+
+BindOptions trace_options(const Network& network, const TimedFlags& flags) {
+  BindOptions options;
+  options.threads = flags.threads;
+  options.seed = flags.seed;
+  options.norm_epsilon = network.norm_epsilon;
+  options.stop = interrupted;
+  return options;
+}
+
+Traced trace_step(Timed& timed, const TraceArgs& flags, bool routed) {
+  Traced traced;
+  timed.execution = backend(flags.timed.backend).bind(*timed.workload, trace_options(timed.configuration.network, flags.timed));
+  if (!flags.text.empty()) write_text(*timed.execution, flags.text);
+  if (!flags.timeline.empty()) {
+    timed.execution->run();  // warm-up
+    traced.passes.push_back({"", timed.workload, timed.raw, run_and_time(*timed.execution)});
+  }
+  if (routed) traced.layers = run_and_read_routing(*timed.execution, timed.workload->stream().queries);
+  return traced;
+}
+
+// The prompt's pass and one per further token; the last token passes no block. It is generated twice where times are wanted: reading the routing takes
+// time between the ops.
+Traced trace_generation(const Configuration& c, const TraceArgs& flags, const Machine* machine) {
+  Traced traced;
+  const BoundGeneration bound = bind_generation(c, flags.timed);
+  if (!flags.text.empty()) write_text(*bound.prefill, flags.text);
+  GenerateOptions options = generate_options(c, flags.timed);
+  calibrate_generation(*bound.prefill, *bound.decode, options);
+  options.progress = [](std::int64_t) { return !interrupted(); };
+  options.pass = [&](ProgramExecution& execution) { append(traced.layers, run_and_read_routing(execution, execution.workload().stream().queries)); };
+  traced.generated = generate(*bound.prefill, *bound.decode, options).tokens[0];
+  if (!machine || interrupted()) return traced;
+  std::vector<std::vector<Span>> spans;
+  options.pass = [&](ProgramExecution& execution) { spans.push_back(run_and_time(execution)); };
+  generate(*bound.prefill, *bound.decode, options);
+  const PredictOptions how = predict_options(*machine, flags.timed);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const Scenario step = i == 0 ? generation_prefill(c.scenario) : generation_decode(c.scenario, c.scenario.length + static_cast<std::int64_t>(i));
+    const auto workload = std::make_shared<const Workload>(build(c.network, step));
+    traced.passes.push_back({i == 0 ? "prompt" : fmt::format("token {}", i + 1), workload, predict(*workload, *machine, how), std::move(spans[i])});
+  }
+  return traced;
+}
+
+// Where the time of the passes went, and that of their ops where there is one list of them.
+void add_times(Result& result, const std::vector<TracedPass>& passes) {
+  double measured = 0;
   std::vector<double> seconds(result.ops.size(), 0.0);
-  const std::vector<Instance> instances = timed.workload->instances();
-  for (size_t i = 0; i < spans.size(); ++i) seconds[static_cast<size_t>(instances[i].op)] += spans[i].seconds;
+  for (const TracedPass& pass : passes) {
+    measured += pass.measured_s();
+    if (result.ops.empty()) continue;
+    const std::vector<Instance> instances = pass.workload->instances();
+    for (size_t i = 0; i < pass.spans.size(); ++i) seconds[static_cast<size_t>(instances[i].op)] += pass.spans[i].seconds;
+  }
   for (size_t i = 0; i < seconds.size(); ++i) result.ops[i].set("measured_s", Cell::number(seconds[i]));
-  result.totals.set("measured_s", Cell::number(spans.empty() ? 0.0 : spans.back().start + spans.back().seconds));
+  result.totals.set("measured_s", Cell::number(measured));
   result.totals.set("samples", Cell::count(1));
   result.notes.push_back({Note::Severity::kNote, "measured once, op by op: a timeline and no measurement; fathom compare measures"});
 }
@@ -117,7 +132,8 @@ Document trace_document(const Record& record, const TraceArgs& flags) {
   document.title = fmt::format("fathom trace: {}", result.model);
   if (!flags.timeline.empty()) {
     document.paragraph(fmt::format("Timeline written to `{}`: open it in Perfetto or chrome://tracing; one track is predicted, one measured.", flags.timeline));
-    document.paragraph(fmt::format("The step was predicted to take {} and took {} in one pass, op by op.", format_value(result.totals.number("predicted_s"), Unit::kSeconds),
+    document.paragraph(fmt::format("{} was predicted to take {} and took {} in one pass, op by op.", result.scenario.has("tokens") ? "The generation" : "The step",
+                                   format_value(result.totals.number("predicted_s"), Unit::kSeconds),
                                    format_value(result.totals.number("measured_s"), Unit::kSeconds)));
     add_sum_tables(document, record);
   }
@@ -139,46 +155,53 @@ Document trace_document(const Record& record, const TraceArgs& flags) {
 int run_trace(TraceArgs flags, const CLI::App& command) {
   check_output_flags(flags.output);
   Record record = new_record("trace");
-  if (!flags.text.empty() && flags.scenario.seq.empty()) flags.scenario.seq = fmt::format("{}", flags.text.size());
-  std::vector<Timed> timed = make_timed(expand(flags.model, flags.scenario, false, record.notes));
-  if (timed.size() != 1) throw_input("trace shows one configuration at a time", {"", 0, "MODEL"});
-  Timed& one = timed[0];
-  const Network& network = one.configuration.network;
-  const bool wants_times = !flags.timeline.empty(), routed = network.has_routes();
+  if (!flags.text.empty() && flags.scenario.seq.empty() && flags.scenario.prompt.empty()) flags.scenario.seq = fmt::format("{}", flags.text.size());
+  const std::vector<Configuration> configurations = expand(flags.model, flags.scenario, false, record.notes);
+  if (configurations.size() != 1) throw_input("trace shows one configuration at a time", {"", 0, "MODEL"});
+  const Configuration& asked = configurations[0];
+  const Network& network = asked.network;
+  const Scenario& s = asked.scenario;
+  const bool wants_times = !flags.timeline.empty(), routed = network.has_routes(), generates = s.phase == Phase::kGenerate;
   const std::vector<TokenClass> classes = flags.classes.empty() ? builtin_classes() : read_classes(flags.classes);
   if (!wants_times) note_unused(command, {"--on", "--predictor", "--launch", "--kernels"}, "only --timeline predicts", record.notes);
   if (flags.text.empty()) note_unused(command, {"--classes"}, "only --text has tokens of a class", record.notes);
   if (!routed) note_unused(command, {"--classes"}, "no block is routed", record.notes);
   if (!routed && !wants_times) note_unused(command, {"--backend", "--seed", "--threads", "--text"}, "no block is routed and there is no --timeline, so nothing runs", record.notes);
+  if (!generates) note_unused(command, {"--temperature"}, "only --phase generate chooses tokens", record.notes);
+  if (generates) {
+    note_unused(command, {"--ops"}, kNoOpsOfGeneration, record.notes);
+    flags.output.ops = false;
+  }
   catch_interrupts();
-  const Backend& runner = backend(flags.timed.backend);
-  Result result = counted_result(one.configuration.label, network, one.configuration.scenario, *one.workload);
+  backend(flags.timed.backend);  // an unknown one is refused before anything is counted
+  std::vector<Timed> timed;
+  if (!generates) timed = make_timed(configurations);
+  Result result = generates ? count_generation(asked) : counted_result(asked.label, network, s, *timed[0].workload);
   result.scenario.set("backend", Cell::text(flags.timed.backend));
+  if (generates) result.scenario.set("temperature", Cell::number(flags.timed.temperature));
   if (flags.timed.threads > 0) result.scenario.set("threads", Cell::count(static_cast<u128>(flags.timed.threads)));
-  if (wants_times || routed) {
-    BindOptions options;
-    options.threads = flags.timed.threads;
-    options.seed = flags.timed.seed;
-    options.norm_epsilon = network.norm_epsilon;
-    options.stop = interrupted;
-    one.execution = runner.bind(*one.workload, options);
-    if (!flags.text.empty()) write_text(*one.execution, flags.text);
+  std::optional<Machine> machine;
+  if (wants_times) machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  if (wants_times && generates) predict_generation(result, asked, *machine, flags.timed);
+  if (wants_times && !generates) {
+    predict_all(timed, *machine, flags.timed);
+    add_prediction(result, timed[0], *machine);
   }
-  if (wants_times) {
-    const Machine machine = resolve_machine(flags.timed.on, flags.output.quiet);
-    predict_all(timed, machine, flags.timed);
-    const std::vector<Span> spans = measure_spans(*one.execution);
-    save_file(flags.timeline, chrome_trace(*one.workload, one.raw, spans, one.configuration.label));
-    add_timeline(result, one, machine, spans);
-  }
-  const std::int64_t tokens = one.workload->stream().queries;
-  result.routing = routed ? routing_record(run_and_read_routing(*one.execution, tokens)) : unrouted(network, tokens);
+  Traced traced;
+  if (wants_times || routed) traced = generates ? trace_generation(asked, flags, machine ? &*machine : nullptr) : trace_step(timed[0], flags, routed);
   if (interrupted()) throw Stopped();
+  if (wants_times) {
+    save_file(flags.timeline, chrome_trace(traced.passes, asked.label));
+    add_times(result, traced.passes);
+  }
+  const std::int64_t tokens = generates ? s.length + s.tokens - 1 : timed[0].workload->stream().queries;
+  result.routing = routed ? routing_record(traced.layers) : unrouted(network, tokens);
   result.routing.complete = true;
   if (!flags.text.empty()) {
-    std::string text;
-    for (std::int64_t i = 0; i < tokens; ++i) text.push_back(flags.text[static_cast<size_t>(i) % flags.text.size()]);
-    add_text(result.routing, text, classes);
+    std::vector<std::int32_t> all = text_tokens(flags.text, generates ? s.length : tokens);
+    all.insert(all.end(), traced.generated.begin(), traced.generated.end());
+    all.resize(static_cast<size_t>(tokens));
+    add_text(result.routing, all, classes);
   }
   record.results.push_back(std::move(result));
   if (wants_times || routed) set_host_facts(record.environment, flags.timed.backend, flags.timed.threads);
@@ -195,17 +218,18 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
 
 void add_trace(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TraceArgs>();
-  CLI::App* command = app.add_subcommand("trace", "timeline of a step (Chrome/Perfetto) and the routing map");
+  CLI::App* command = app.add_subcommand("trace", "timeline of a step or generation (Chrome/Perfetto) and the routing map");
   add_model_flags(*command, flags->model);
   add_scenario_flags(*command, flags->scenario);
   add_predict_flags(*command, flags->timed);
   command->add_option("--backend", flags->timed.backend, "cpu or reference [cpu]")->type_name("B")->group("Machine");
   command->add_option("--seed", flags->timed.seed, "of weights and tokens [1]")->type_name("N")->group("Machine");
+  add_temperature_flag(*command, flags->timed);
   command->add_option("--timeline", flags->timeline, "write the Chrome/Perfetto trace to FILE.json")->type_name("FILE");
   command->add_option("--text", flags->text, "bytes to route, for models with a byte vocabulary")->type_name("TEXT");
   command->add_option("--classes", flags->classes, "file of token classes (name, blank, bytes) [space, digits, letters, punctuation]")->type_name("FILE");
   add_output_flags(*command, flags->output);
-  command->footer("Examples:\n  fathom trace demo-8x12 --text 'routed depth'\n  fathom trace mod-60m --seq 512 --timeline step.json");
+  command->footer("Examples:\n  fathom trace demo-8x12 --text 'routed depth'\n  fathom trace mod-60m --seq 512 --timeline step.json\n  fathom trace mod-tiny --phase generate --text 'routed depth' --tokens 20");
   command->callback([flags, command, &exit_code] { exit_code = run_trace(*flags, *command); });
 }
 

@@ -31,7 +31,7 @@ void describe_environment(Record& record, std::span<const Timed* const> timed, c
   for (const Timed* const one : timed) {
     const Timed& each = *one;
     const Measurement& m = each.measurement;
-    if (m.workload.empty()) continue;
+    if (m.workload.empty()) continue;  // an interrupt came before it
     record.environment.set("stopped_by", Cell::text(m.stopped_by));
     record.environment.set("seconds_spent", Cell::number(m.seconds_spent));
     for (const auto& [name, value] : m.state_after) record.environment.set(name, Cell::number(value));
@@ -49,6 +49,7 @@ void describe_environment(Record& record, std::span<const Timed* const> timed, c
       record.note(fmt::format("other processes used {:.2f} cores while {} was measured: times are longer and noisier than on an idle machine", foreign->second, each.configuration.label),
                   Note::Severity::kWarning);
   }
+  if (std::any_of(timed.begin(), timed.end(), [](const Timed* one) { return one->measurement.workload.empty(); })) record.environment.set("stopped_by", Cell::text("interrupt"));
   for (const auto& [name, where] : drifted) {
     const auto [least, most] = std::minmax_element(where.begin(), where.end());
     const std::string low = fmt::format("{:.2f}", least->first), high = fmt::format("{:.2f}", most->first);

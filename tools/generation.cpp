@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "kernels/generate.hpp"
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
+#include "lib/plan.hpp"
 #include "models/builder.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
@@ -120,9 +120,7 @@ void predict_generation(Result& result, const Configuration& c, const Machine& m
   result.notes.push_back({Note::Severity::kNote, fmt::format("{}: predicted time per token at this share of the output: {}", c.label, text)});
 }
 
-namespace {
-
-void generate_and_note(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
+BoundGeneration bind_generation(const Configuration& c, const TimedFlags& flags) {
   const Scenario& s = c.scenario;
   const Backend& runner = backend(flags.backend);
   BindOptions options;
@@ -130,10 +128,31 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
   options.seed = flags.seed;
   options.norm_epsilon = c.network.norm_epsilon;
   options.stop = interrupted;
-  const std::unique_ptr<ProgramExecution> prefill = bind_program(runner, build(c.network, generation_prefill(s)), options);
+  BoundGeneration bound;
+  const Workload steps = build(c.network, generation_decode(s, s.length + std::max<std::int64_t>(1, s.tokens - 1)));
+  options.beside = plan_memory(steps).arena;
+  bound.prefill = bind_program(runner, build(c.network, generation_prefill(s)), options);
+  options.beside = 0;
   options.graph = graph_mode(flags.launch, true);
-  const std::unique_ptr<ProgramExecution> decode = bind_program(runner, build(c.network, generation_decode(s, s.length + std::max<std::int64_t>(1, s.tokens - 1))), options);
-  prefill->calibrate_participation();
+  bound.decode = bind_program(runner, steps, options);
+  bound.prefill->calibrate_participation();
+  return bound;
+}
+
+GenerateOptions generate_options(const Configuration& c, const TimedFlags& flags) {
+  GenerateOptions options;
+  options.tokens = c.scenario.tokens;
+  if (flags.temperature > 0)
+    options.pick = [temperature = flags.temperature, seed = flags.seed](std::span<const float> logits, std::uint64_t draw) { return sampled_token(logits, temperature, seed, draw); };
+  return options;
+}
+
+namespace {
+
+void generate_and_note(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
+  const Scenario& s = c.scenario;
+  const auto [prefill, decode] = bind_generation(c, flags);
+  calibrate_generation(*prefill, *decode, generate_options(c, flags));
   prefill->run();  // warm-up: first executions of library primitives are several times slower
   if (flags.backend == "cuda") {  // the first pass loads kernels, the second captures the step
     decode->set_thresholds(prefill->thresholds());
@@ -142,13 +161,12 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
   }
   Progress progress(quiet);
   const double start = system_clock().now();
-  GenerateOptions generate_options;
-  generate_options.tokens = s.tokens;
-  generate_options.progress = [&](std::int64_t made) {
+  GenerateOptions how = generate_options(c, flags);
+  how.progress = [&](std::int64_t made) {
     progress.show(fmt::format("generating with {}", c.label), static_cast<double>(made) / static_cast<double>(s.tokens), system_clock().now() - start);
     return !interrupted();
   };
-  const Generation generation = generate(*prefill, *decode, generate_options);
+  const Generation generation = generate(*prefill, *decode, how);
   std::vector<double> steps;
   double sum = 0, rows = 0, blocks = 0;
   for (size_t i = 0; i < generation.steps.size(); ++i) {
@@ -162,6 +180,7 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
   }
   const double per_token = steps.empty() ? 0 : sum / static_cast<double>(steps.size());
   result.scenario.set("backend", Cell::text(flags.backend));
+  result.scenario.set("temperature", Cell::number(flags.temperature));
   const auto made = static_cast<std::int64_t>(generation.steps.size()) + 1;
   const bool complete = made >= s.tokens;  // part of a generation has no time of the whole
   result.totals.set("measured_s", complete ? Cell::number(generation.first_token_s + per_token * static_cast<double>(generation.steps.size())) : Cell::status("interrupted"));

@@ -1,6 +1,7 @@
 // Phase generate: a prefill of the prompt and one decode step per further token; counted, predicted and run.
 #pragma once
 
+#include "kernels/generate.hpp"
 #include "tools/timed.hpp"
 
 namespace fathom {
@@ -11,12 +12,21 @@ Scenario generation_decode(const Scenario& scenario, std::int64_t context);
 
 // Why --ops is idle then.
 inline constexpr const char* kNoOpsOfGeneration = "a generation has no single list of ops";
+// Its two lists on a backend, the decode steps planned for the longest context; routed blocks take the wanted share of random tokens.
+struct BoundGeneration {
+  std::unique_ptr<ProgramExecution> prefill, decode;
+};
+// Throws Error(kInput) for a backend that cannot generate.
+BoundGeneration bind_generation(const Configuration& configuration, const TimedFlags& flags);
+
+// How many tokens, and how they are chosen.
+GenerateOptions generate_options(const Configuration& configuration, const TimedFlags& flags);
 
 // Exact sums over the prefill and tokens - 1 decode steps (the prefill's logits give the first token).
 Result count_generation(const Configuration& configuration);
 // Time to first token, time per token at 0, 25, 50, 75 and 100 % of the output, their percentiles and the total.
 void predict_generation(Result& result, const Configuration& configuration, const Machine& machine, const TimedFlags& flags);
-// The same, measured once token by token on the CPU or reference backend with greedy tokens.
+// The same, measured once token by token.
 void run_generation(Result& result, const Configuration& configuration, const TimedFlags& flags, bool quiet);
 
 }  // namespace fathom

@@ -11,8 +11,10 @@
 namespace fathom {
 namespace {
 
-// A byte as people read it.
-std::string token_label(unsigned char byte) {
+// A byte as people read it; other tokens by their number.
+std::string token_label(std::int32_t token) {
+  if (token < 0 || token > 255) return fmt::format("#{}", token);
+  const auto byte = static_cast<unsigned char>(token);
   if (byte == ' ') return "␣";
   if (byte == '\n') return "\\n";
   if (byte == '\t') return "\\t";
@@ -113,9 +115,20 @@ RoutingRecord routing_record(const std::vector<LayerRouting>& layers) {
   return routing;
 }
 
-void add_text(RoutingRecord& routing, const std::string& text, const std::vector<TokenClass>& classes) {
-  for (unsigned char byte : text) routing.labels.push_back(token_label(byte));
-  std::vector<bool> classified(text.size(), false);
+void append(std::vector<LayerRouting>& layers, const std::vector<LayerRouting>& later) {
+  if (layers.empty()) layers.resize(later.size());
+  if (layers.size() != later.size()) throw_internal("two passes of one run have other layers");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i].layer = later[i].layer;
+    layers[i].routed = later[i].routed;
+    layers[i].taken.insert(layers[i].taken.end(), later[i].taken.begin(), later[i].taken.end());
+    layers[i].weights.insert(layers[i].weights.end(), later[i].weights.begin(), later[i].weights.end());
+  }
+}
+
+void add_text(RoutingRecord& routing, const std::vector<std::int32_t>& tokens, const std::vector<TokenClass>& classes) {
+  for (const std::int32_t token : tokens) routing.labels.push_back(token_label(token));
+  std::vector<bool> classified(tokens.size(), false);
   const auto add_class = [&](const std::string& name, const std::vector<size_t>& members) {
     std::int64_t taken = 0, all = 0;
     for (const RoutingRecord::Layer& layer : routing.layers) {
@@ -127,15 +140,15 @@ void add_text(RoutingRecord& routing, const std::string& text, const std::vector
   };
   for (const TokenClass& entry : classes) {
     std::vector<size_t> members;
-    for (size_t i = 0; i < text.size(); ++i) {
-      if (entry.members.find(text[i]) == std::string::npos) continue;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] < 0 || tokens[i] > 255 || entry.members.find(static_cast<char>(tokens[i])) == std::string::npos) continue;
       members.push_back(i);
       classified[i] = true;
     }
     add_class(entry.name, members);
   }
   std::vector<size_t> rest;
-  for (size_t i = 0; i < text.size(); ++i)
+  for (size_t i = 0; i < tokens.size(); ++i)
     if (!classified[i]) rest.push_back(i);
   add_class("other", rest);
 }

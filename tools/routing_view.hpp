@@ -1,6 +1,7 @@
 // What the routers of an executed step did: who took which block, with what weight, and how often which kind of token did.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +34,10 @@ std::vector<TokenClass> builtin_classes();
 // Lines "name members"; members are the bytes themselves, \s for space, \n, \t, \\ as usual. Throws Error(kInput) with file and line.
 std::vector<TokenClass> read_classes(const std::string& path);
 
-// Labels of the tokens, and how often each class of them took the routed blocks. `text`: one byte per token.
-void add_text(RoutingRecord& routing, const std::string& text, const std::vector<TokenClass>& classes);
+// What later tokens of the sequence did, after those before them: a decode step after the prompt. The layers are the same.
+void append(std::vector<LayerRouting>& layers, const std::vector<LayerRouting>& later);
+
+// Labels of the tokens, and how often each class of them took the routed blocks. A token is its byte; numbers past the bytes are of no class.
+void add_text(RoutingRecord& routing, const std::vector<std::int32_t>& tokens, const std::vector<TokenClass>& classes);
 
 }  // namespace fathom

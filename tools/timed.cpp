@@ -13,6 +13,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "lib/predict/handover.hpp"
+#include "lib/plan.hpp"
 #include "models/builder.hpp"
 #include "reports/format.hpp"
 #include "tools/interrupt.hpp"
@@ -54,13 +55,15 @@ void follow_prediction(Execution& execution, const StepPrediction& prediction) {
   fake->set_times(std::move(times));
 }
 
-std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph) {
+std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph, std::int64_t beside) {
   BindOptions options;
   options.threads = flags.threads;
   options.seed = flags.seed;
   options.norm_epsilon = timed.configuration.network.norm_epsilon;
   options.graph = graph ? graph_mode(flags.launch, timed.configuration.scenario.phase == Phase::kDecode) : GraphMode::kNone;
   options.fill = timed.configuration.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
+  options.measured = true;
+  options.beside = beside;
   options.stop = interrupted;
   std::unique_ptr<Execution> execution = runner.bind(*timed.workload, options);
   // A decode step stands for many tokens: new ones each pass, thresholds centred on the wanted participation.
@@ -111,6 +114,11 @@ void add_measure_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--time", flags.time, "seconds to measure, beside loading; 12 passes at least [10 per configuration]")->type_name("S")->check(seconds_to_measure)->group("Machine");
   app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->check(CLI::Range(1, 1000000))->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");
+  add_temperature_flag(app, flags);
+}
+
+void add_temperature_flag(CLI::App& app, TimedFlags& flags) {
+  app.add_option("--temperature", flags.temperature, "phase generate: of the tokens that are drawn; 0: always the likeliest, which without trained weights repeats itself [1]")->type_name("T")->check(CLI::Range(0.0, 1e3))->group("Machine");
 }
 
 GraphMode graph_mode(const std::string& launch, bool decode) {
@@ -207,8 +215,11 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
     const double share = static_cast<double>(group.size()) / static_cast<double>(timed.size());
     try {
       std::vector<Execution*> executions;
+      std::int64_t beside = 0;  // what is not bound yet
+      for (size_t i : group) beside += plan_memory(*timed[i].workload).arena;
       for (size_t i : group) {
-        timed[i].execution = bind_timed(runner, timed[i], flags, true, true);
+        beside -= plan_memory(*timed[i].workload).arena;
+        timed[i].execution = bind_timed(runner, timed[i], flags, true, true, beside);
         executions.push_back(timed[i].execution.get());
       }
       MeasureOptions measure_options;

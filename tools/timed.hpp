@@ -25,11 +25,13 @@ struct TimedFlags {
   std::string kernels = "own";   // GPU: own or library
   int threads = 0;
   std::uint64_t seed = 1;
+  double temperature = 1;        // generate: of drawn tokens; 0: greedy
   double time = 0;               // seconds for all measurements; 0: by the number of configurations
   std::int64_t rounds = 0;       // exact number of rounds; 0: by time and spread
 };
 void add_predict_flags(CLI::App& app, TimedFlags& flags);
 void add_measure_flags(CLI::App& app, TimedFlags& flags);
+void add_temperature_flag(CLI::App& app, TimedFlags& flags);
 
 // One configuration on its way through count, predict, measure, compare.
 struct Timed {
@@ -61,8 +63,8 @@ void choose_placement(Timed& each);
 void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machine* machine, bool quiet, Record& record);
 
 // Binds one configuration as measure_all does; the routing of decode steps is centred, tokens vary from pass to pass only where asked. `graph`:
-// launched as --launch says, else op by op, as a profiler needs it.
-std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph);
+// launched as --launch says, else op by op, as a profiler needs it. `beside`: bytes that are bound after it, BindOptions.
+std::unique_ptr<Execution> bind_timed(const Backend& runner, const Timed& timed, const TimedFlags& flags, bool vary_tokens, bool graph, std::int64_t beside = 0);
 // A fake execution takes from now on what is predicted; others are left alone.
 void follow_prediction(Execution& execution, const StepPrediction& prediction);
 

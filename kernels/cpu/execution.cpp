@@ -43,7 +43,7 @@ void CpuExecution::reset() {
   ProgramExecution::reset();
 }
 
-std::int64_t CpuExecution::allocated_bytes() const { return prepared_.plan.arena + prepared_.extra(); }
+std::int64_t CpuExecution::allocated_bytes() const { return prepared_.bytes(); }
 
 namespace {
 
@@ -241,20 +241,38 @@ BackendMemory CpuBackend::memory(const Workload& workload, const BindOptions& op
   return {prepared.plan, prepared.extra()};
 }
 
+namespace {
+
+// Beside the list's own memory: caches pass through f32 values on their way in and out, and measuring takes reference work.
+std::int64_t passing_bytes(const Prepared& prepared, const BindOptions& options) {
+  std::int64_t cache = 0, references = 0;
+  for (const auto& [tensor, layout] : prepared.caches) {
+    const Tensor& t = prepared.workload->tensors()[static_cast<size_t>(tensor)];
+    cache = std::max(cache, t.rows * t.cols * dtype_bytes(DType::kF32));
+  }
+  for (int op = 0; options.measured && references == 0 && op < static_cast<int>(prepared.workload->ops().size()); ++op)
+    if (const ReferenceClass which = reference_class_of(prepared, op); which == ReferenceClass::kWeights || which == ReferenceClass::kKeys)
+      references = References::streamed_bytes(prepared.threads);
+  return std::max(cache, references);
+}
+
+}  // namespace
+
 std::unique_ptr<Execution> CpuBackend::bind(const Workload& workload, const BindOptions& options) const {
   // Under such a limit some is kept for threads and for oneDNN, which does not survive a failed allocation of its own.
   const bool limited = address_space_left() >= 0;
-  constexpr std::int64_t kLibrary = std::int64_t{64} << 20, kMega = 1000000;
+  constexpr std::int64_t kLibrary = std::int64_t{64} << 20, kKernels = std::int64_t{128} << 20, kMega = 1000000;
   const auto fits = [&](std::int64_t need) {
+    need += options.beside;
     if (limited) need += kLibrary;
     const std::int64_t have = available_memory();
     if (have < 0 || need <= have) return;
     throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {} MB of memory, {} MB are available", (need + kMega - 1) / kMega, have / kMega), {},
                 "use a smaller model, batch or length (fathom count shows the planned peak)");
   };
-  if (limited) fits(plan_memory(workload).arena);  // before kernels are made: that takes memory too
+  if (limited && address_space_left() < kKernels) fits(plan_memory(workload).arena);  // before kernels are made: that takes memory too
   Prepared prepared = prepare(std::make_shared<Workload>(workload), options);
-  fits(prepared.plan.arena + prepared.extra());
+  fits(prepared.bytes() + passing_bytes(prepared, options));
   return std::make_unique<CpuExecution>(std::move(prepared), options);
 }
 

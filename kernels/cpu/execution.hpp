@@ -61,9 +61,12 @@ struct Prepared {
   std::map<TensorId, KvLayout> caches;  // how each KV cache tensor lies in memory
   std::map<TensorId, std::int64_t> picks;  // experts per token, by permutation tensor
   std::int64_t extra() const { return scratch + pack_scratch + rope_floats * 4; }
+  std::int64_t bytes() const { return plan.arena + extra(); }
 };
 Prepared prepare(std::shared_ptr<const Workload> workload, const BindOptions& options);
 Support supported(const OpSpec& spec);
+// Of the reference work beside which samples of an op are taken.
+ReferenceClass reference_class_of(const Prepared& prepared, int op);
 
 class CpuExecution : public ProgramExecution {
  public:

@@ -21,6 +21,17 @@ constexpr bool kPairs = false;
 #endif
 constexpr int kPairsAhead = 9216;
 
+// A value that several products share is loaded once: a compiler that gives each product an operand in memory loads it for every one, and loads come no faster than
+// products. One core of an EPYC (family 26), f32 weights [50304][768], fraction of the stream: 8 rows 0.80, 0.60 with operands in memory; 4 rows 0.93 and 0.87.
+template <class F>
+inline void hold(F&) {}
+#if defined(__AVX512F__)
+inline void hold(V16& value) { asm("" : "+v"(value)); }
+#endif
+#if defined(__AVX512BF16__)
+inline void hold(__m512bh& value) { asm("" : "+v"(value)); }
+#endif
+
 inline void finish(const Gemv& call, std::int64_t row, std::int64_t column, float sum) {
   if (call.bias) sum += call.bias[column];
   const std::int64_t at = row * call.y_stride + column;
@@ -58,7 +69,8 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
     next += next_step;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const F value = load_factor(x + r * call.x_stride + at);
+      F value = load_factor(x + r * call.x_stride + at);
+      if constexpr (kColumns > 1) hold(value);
 #pragma GCC unroll 3
       for (int c = 0; c < kColumns; ++c) acc[c][r][half] = add_product(acc[c][r][half], weights[c], value);
     }

@@ -83,11 +83,17 @@ void References::run(ReferenceClass which) {
   }
 }
 
+// The next visit of a piece must find it gone, also from a cache that keeps more than what was used last, and where every core has one of its own.
+std::int64_t References::piece_count(int threads) {
+  return std::clamp<std::int64_t>(3 * cpu_info().l3_bytes * threads / piece_bytes(threads) + 1, 16, (std::int64_t{512} << 20) / piece_bytes(threads) + 1);
+}
+
+std::int64_t References::streamed_bytes(int threads) { return piece_count(threads) * piece_bytes(threads); }
+
 std::byte* References::next_piece() {
-  const std::int64_t outputs = kWeightsOutputs * threads_, bytes = outputs * kWeightsDepth * 4;
+  const std::int64_t outputs = kWeightsOutputs * threads_, bytes = piece_bytes(threads_);
   if (pieces_ == 0) {
-    // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last, and where every core has one of its own.
-    pieces_ = std::clamp<std::int64_t>(3 * cpu_info().l3_bytes * threads_ / bytes + 1, 16, (std::int64_t{512} << 20) / bytes + 1);
+    pieces_ = piece_count(threads_);
     weights_ = Buffer(pieces_ * bytes, threads_);
     float* w = weights_.as<float>(0);
     const float* values = memory_.as<float>(stream_);
@@ -174,15 +180,17 @@ double CpuExecution::probe_ceiling(int reference_class) { return references().ce
 
 // Products of few rows and cached attention read once what they read: from memory, where a pass moves far more than the last cache holds (nearer
 // to it the pieces that the weights class reads would push out what a pass finds there), else from that cache.
-int CpuExecution::reference_class(int op) const {
-  const OpSpec& spec = workload().ops()[static_cast<size_t>(op)].spec;
+ReferenceClass reference_class_of(const Prepared& prepared, int op) {
+  const OpSpec& spec = prepared.workload->ops()[static_cast<size_t>(op)].spec;
   const auto* attention = std::get_if<fathom::Attention>(&spec);
-  const GemmBinding& gemm = prepared_.gemms[static_cast<size_t>(op)];
+  const GemmBinding& gemm = prepared.gemms[static_cast<size_t>(op)];
   const bool streams = rows_of(spec).count <= gemm.streamed_rows || (attention && attention->cached && rows_of(spec).count <= 8 * std::max<std::int64_t>(1, attention->sequences));
-  const bool beyond = allocated_bytes() > 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
-  if (!streams) return static_cast<int>(reference_of(spec));
-  return static_cast<int>(!beyond ? ReferenceClass::kStream : attention ? ReferenceClass::kKeys : ReferenceClass::kWeights);
+  const bool beyond = prepared.bytes() > 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
+  if (!streams) return reference_of(spec);
+  return !beyond ? ReferenceClass::kStream : attention ? ReferenceClass::kKeys : ReferenceClass::kWeights;
 }
+
+int CpuExecution::reference_class(int op) const { return static_cast<int>(reference_class_of(prepared_, op)); }
 
 std::vector<std::string> CpuExecution::reference_classes() const { return {"product", "exp", "stream", "select", "weights", "keys"}; }
 

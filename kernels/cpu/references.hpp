@@ -23,6 +23,8 @@ class References {
  public:
   References(int threads, bool bf16_products);
   void run(ReferenceClass which);
+  // Bytes of the weights and keys classes, which only lists with ops of these classes make; the others are a few megabytes.
+  static std::int64_t streamed_bytes(int threads);
   // FLOP/s, now, of what products are held against; 0 for the other classes.
   double ceiling(ReferenceClass which) { return which == ReferenceClass::kProduct ? ceiling_.flops_per_second() : 0; }
 
@@ -35,6 +37,8 @@ class References {
   static constexpr std::int64_t kWeightsOutputs = 448;    // per thread: 1.75 MiB of weights
   static constexpr std::int64_t kKeysHeads = 8, kKeysDepth = 64, kKeysCount = 448;   // per thread: a sequence whose keys and values fill a piece
   static_assert(2 * kKeysHeads * kKeysDepth * kKeysCount == kWeightsDepth * kWeightsOutputs);
+  static std::int64_t piece_bytes(int threads) { return kWeightsOutputs * threads * kWeightsDepth * 4; }
+  static std::int64_t piece_count(int threads);
   std::byte* next_piece();  // of weights_
   void run_weights();
   void run_keys();

@@ -126,6 +126,25 @@ class BadInput(CliTest):
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
 
+    def test_memory_that_suffices_is_what_is_asked_for(self):
+        """A run starts where the bytes it names are there, and then never meets the limit: weights on their way in and reference work are part of them."""
+        if sanitized():
+            self.skipTest("a sanitizer maps more than any such limit")
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        command = ("run", "mod-60m", "--phase", "decode", "--context", "1024", "--batch", "2", "--rounds", "1", "--threads", "1", "-q")
+        limit = 400 << 20
+        self.run_fathom(*command)  # a machine that was never probed is probed first, which takes more
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+            error = self.refuses(4, "this run needs ", *command).stderr
+            need, have = (int(words.split()[0]) for words in (error.split("this run needs ")[1], error.split("of memory, ")[1]))
+            resource.setrlimit(resource.RLIMIT_AS, (limit + (need - have - 8) * 1000000, before[1]))
+            self.refuses(4, f"this run needs {need} MB", *command)
+            resource.setrlimit(resource.RLIMIT_AS, (limit + (need - have + 8) * 1000000, before[1]))
+            self.run_fathom(*command)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
     def test_times(self):
         for seconds in ("0", "-1", "nan", "inf", "1e9", "ten"):
             self.refuses(2, ["--time: '", "number of seconds" if seconds == "ten" else "more than 0 and at most 1000000"], "run", "mod-tiny", f"--time={seconds}")

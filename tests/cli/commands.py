@@ -189,7 +189,9 @@ class Streams(CliTest):
     def test_an_interrupted_comparison_claims_nothing(self):
         machine = str(ARGUMENTS.source / "tests/golden/data/machine.ini")
         output = self.interrupted(2, "compare", "mod-60m", "dense-60m", "--backend", "reference", "--on", machine, "--save", str(self.folder / "r.json"), "-o", "json")
-        totals = parse_json(output)["results"][0]["totals"]
+        record = parse_json(output)
+        self.assertEqual(record["environment"]["stopped_by"], "interrupt")  # also where it came before the first pass
+        totals = record["results"][0]["totals"]
         for key in ("measured_s", "spread", "noise"):
             self.assertIsNone(totals.get(key), key)
         self.run_fathom("report", "r.json")
@@ -217,10 +219,12 @@ class Streams(CliTest):
         self.assertEqual(record_errors(ARGUMENTS.source, record), [])
         self.assertEqual(len(record["results"]), 2)
         self.assertIsNone(record["results"][1]["totals"]["measured_s"])
+        self.assertEqual(record["environment"]["stopped_by"], "interrupt")
 
     def test_interrupted_generation_has_no_total(self):
         output = self.interrupted(3, "run", "mod-tiny", "--phase", "generate", "--prompt", "16", "--tokens", "100000", "--backend", "reference", "-o", "json")
         self.assertIsNone(parse_json(output)["totals"]["measured_s"])
+        self.assertEqual(parse_json(output)["environment"]["stopped_by"], "interrupt")
 
     def test_interrupted_validation(self):
         self.interrupted(2, "validate", "--quick", "--backend", "reference", "--on", "h200")

@@ -243,6 +243,34 @@ class ReportContent(CliTest):
         self.assertIn("Router weights: log10 of (1 + n), n scores", text)
         self.assertRegex(text, r" n = \d+\n")
 
+    def test_a_generation_is_traced(self):
+        command = ("trace", "mod-tiny", "--backend", "reference", "--phase", "generate", "--text", "ab, 12", "--tokens", "5")
+        record = self.json(*command, "--timeline", "t.json", *self.machine, "-o", "json")
+        self.assertEqual(record_errors(ARGUMENTS.source, record), [])
+        self.assertEqual([record["scenario"][key] for key in ("phase", "prompt", "tokens")], ["generate", 6, 5])
+        routing = record["routing"]
+        self.assertEqual(routing["labels"][:6], list("ab,␣12"))
+        self.assertEqual([len(routing["labels"])] + [len(block["taken"]) for block in routing["blocks"] if "taken" in block], [10] * 3)  # the last token passes no block
+        self.assertEqual(self.json(*command, "-o", "json")["routing"], routing)  # times do not change it
+        for block in routing["blocks"]:  # one threshold for the prompt and what follows
+            scores = {mark: [score for score, taken in zip(block.get("weights", []), block.get("taken", "")) if taken == mark] for mark in "01"}
+            if scores["0"] and scores["1"]:
+                self.assertGreater(min(scores["1"]), max(scores["0"]))
+        events = [event for event in parse_json((self.folder / "t.json").read_text())["traceEvents"] if event["ph"] == "X"]
+        measured = [event for event in events if event["pid"] == 2]
+        names = [event["name"].split("/")[0] for event in measured]
+        self.assertEqual(list(dict.fromkeys(names)), ["prompt", "token 2", "token 3", "token 4", "token 5"])
+        self.assertEqual([event["name"] for event in events if event["pid"] == 1], [event["name"] for event in measured])
+        for track in (1, 2):  # one after another
+            ends = 0
+            for event in (event for event in events if event["pid"] == track):
+                self.assertGreaterEqual(event["ts"], ends - 1e-3)
+                ends = event["ts"] + event["dur"]
+        self.assertAlmostEqual(ends / 1e6, record["totals"]["measured_s"], delta=1e-8)
+        dense = self.json("trace", "dense-60m", "--phase", "generate", "--prompt", "4", "--tokens", "3", "-o", "json")
+        self.assertEqual(dense["routing"]["tokens"], 6)
+        self.assertIn("--ops changes nothing here", self.run_fathom(*command, "--ops").stdout)
+
     def test_token_classes_stand_in_the_trace(self):
         self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab, 12", *self.saved("c.md"))
         text = (self.folder / "c.md").read_text()

@@ -127,5 +127,49 @@ TEST_CASE("greedy choice: the first of equals, -1 for no number") {
   CHECK(greedy_token(std::vector<float>{}) == -1);
 }
 
+TEST_CASE("tokens are drawn as often as the softmax says, by number") {
+  // Logits 0, ln 2, ln 4 at temperature 1: probabilities 1/7, 2/7, 4/7. At 1/2 the weights are squared: 1/21, 4/21, 16/21. -inf is never drawn.
+  const std::vector<float> logits = {0.0f, std::log(2.0f), std::log(4.0f), -INFINITY};
+  for (const auto& [temperature, shares] : {std::pair{1.0, std::vector<double>{1 / 7.0, 2 / 7.0, 4 / 7.0, 0}}, std::pair{0.5, std::vector<double>{1 / 21.0, 4 / 21.0, 16 / 21.0, 0}}}) {
+    std::vector<int> drawn(4, 0);
+    for (std::uint64_t draw = 0; draw < 9000; ++draw) ++drawn[static_cast<size_t>(sampled_token(logits, temperature, 1, draw))];
+    for (size_t i = 0; i < 4; ++i) CHECK(drawn[i] / 9000.0 == Approx(shares[i]).margin(0.02));  // four standard deviations: 0.021
+  }
+  CHECK(sampled_token(logits, 1, 1, 17) == sampled_token(logits, 1, 1, 17));
+  CHECK(sampled_token(logits, 1e-3, 1, 5) == 2);
+  CHECK(sampled_token(std::vector<float>{1, std::nanf("")}, 1, 1, 0) == -1);
+  CHECK(sampled_token(std::vector<float>{-INFINITY, -INFINITY}, 1, 1, 0) == -1);
+  CHECK(sampled_token(std::vector<float>{1, INFINITY}, 1, 1, 0) == -1);
+  std::vector<std::int64_t> first, second;
+  for (std::uint64_t draw = 0; draw < 20; ++draw) first.push_back(sampled_token(logits, 1, 1, draw)), second.push_back(sampled_token(logits, 1, 2, draw));
+  CHECK(first != second);  // another seed, other tokens
+}
+
+TEST_CASE("generated tokens take routed blocks at the wanted rate, drawn or greedy") {
+  const Network network = small_mod();
+  const std::int64_t prompt = 16, made = 65;
+  for (const bool greedy : {false, true}) {
+    for (const std::int64_t batch : {1, 8}) {
+      CAPTURE(greedy, batch);
+      const Bound prefill = bind_on(kCpu, network, prefill_scenario(batch, prompt)), decode = bind_on(kCpu, network, decode_scenario(batch, prompt + made));
+      GenerateOptions options;
+      options.tokens = made;
+      if (!greedy) options.pick = [](std::span<const float> logits, std::uint64_t draw) { return sampled_token(logits, 1, 1, draw); };
+      const auto rate = [&] {
+        const Generation generation = generate(prefill.run(), decode.run(), options);
+        double rows = 0, all = 0;
+        for (const GeneratedStep& step : generation.steps)
+          for (const std::int64_t n : step.rows) rows += static_cast<double>(n), all += static_cast<double>(batch);
+        return rows / all;
+      };
+      calibrate_generation(prefill.run(), decode.run(), options);
+      const double wanted = prefill.run().participation().front().wanted;
+      CAPTURE(rate(), wanted);
+      CHECK(std::abs(rate() - wanted) < 0.1);  // random prompts alone: 0.55 for one greedy sequence
+      CHECK(prefill.run().thresholds() == decode.run().thresholds());
+    }
+  }
+}
+
 }  // namespace fathom::testing
 #endif

@@ -1,6 +1,7 @@
 // More threads fill weights with the same bits.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <vector>
 
 #include "lib/fill.hpp"
@@ -25,5 +26,8 @@ TEST_CASE("weights have the same contents whatever the number of threads that fi
       CHECK(filled(kind) == one);
     }
     CHECK(filled(kind) == one);
+    std::vector<float> part(1000);
+    fill_weight(tensor, 2, 7, kind, part, 524288);
+    CHECK(std::equal(part.begin(), part.end(), one.begin() + 524288));
   }
 }
