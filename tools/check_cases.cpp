@@ -95,6 +95,7 @@ void dense(Cases& cases) {
   n.positions = PositionKind::kLearned;
   n.max_length = 16;
   n.embedding_norm = true;
+  for (BlockConfig& kind : n.kinds) kind.attention->rope_dim = 0;
   cases.add("frozen embedding, learned positions, embedding norm", n, small_scenario(Phase::kTrain, 2, 9));
   Scenario s = small_scenario(Phase::kTrain, 2, 9);
   for (const Recompute policy : {Recompute::kSelective, Recompute::kFull}) {
