@@ -152,6 +152,8 @@ Support supported(const OpSpec& spec) {
                         },
                         [](const fathom::Gemm& op) -> Support {
                           if (op.role == GemmRole::kForward && op.weight != op.act) return {false, "weights run in the type of the activations"};
+                          if (op.role == GemmRole::kWeightGradient && op.rows.routed() && op.experts == 1 && !has_parts(op))
+                            return {false, "gradients over rows that a threshold chooses run on the reference backend; train with --routing topk"};
                           return {};
                         },
                         [](const fathom::AttentionBackward& op) -> Support { return attention_supported(op.forward); },

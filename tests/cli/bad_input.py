@@ -52,6 +52,9 @@ class BadInput(CliTest):
         for prompt, tokens in (("30", "8"), ("10", "20")):
             self.quick(3, ["counted, not executed", "naive or absorbed"], "run", near, "--phase", "generate", "--prompt", prompt, "--tokens", tokens, "--mla", "decompress", "-q")
 
+    def test_no_gradient_over_rows_that_a_threshold_chooses(self):
+        self.quick(3, "reference backend; train with --routing topk", "run", "mod-tiny", "--phase", "train", "--routing", "threshold", "--rounds", "1", "-q")
+
     def test_no_top_of_nothing(self):
         self.quick(3, "--top: must be at least 1, not 0", "sweep", "mod-tiny", "--top", "0")
         self.quick(3, "--top: must be at least 1, not -1", "sweep", "mod-tiny", "--top", "-1", "--sort", "flops_matmul")
