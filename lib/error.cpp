@@ -74,6 +74,10 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
       best = candidate;
     }
   }
+  // No near one, but names that it is the beginning or the end of: the shortest.
+  if (best.empty() && word.size() >= 3)
+    for (const std::string& candidate : candidates)
+      if ((candidate.starts_with(word) || candidate.ends_with(word)) && (best.empty() || candidate.size() < best.size())) best = candidate;
   return best;
 }
 

@@ -151,7 +151,8 @@ RecordDifference compare_records(const Record& before, const Record& after) {
   difference.only_before = left;
   if (difference.pairs.empty()) throw_input("the records have no configuration in common", {}, "both must hold the same model in the same scenario (phase, batch, length, type, threads, backend)");
   for (const char* key : {"backend", "predictor"})
-    if (environment_text(before, key) != environment_text(after, key))
+    // A side that predicted nothing has no predictor to differ in.
+    if (environment_text(before, key) != environment_text(after, key) && (std::string_view(key) != "predictor" || (!environment_text(before, key).empty() && !environment_text(after, key).empty())))
       difference.notes.push_back({Note::Severity::kWarning, fmt::format("{} was '{}' and is '{}': times are not of the same thing", key, environment_text(before, key), environment_text(after, key))});
   if (before.version != after.version) difference.notes.push_back({Note::Severity::kNote, fmt::format("made by {} and {}", before.version, after.version)});
   return difference;

@@ -16,6 +16,7 @@
 #include "reports/format.hpp"
 #include "tools/cli.hpp"
 #include "tools/machines.hpp"
+#include "tools/timed.hpp"
 #include "tools/unused_flags.hpp"
 
 namespace fathom {
@@ -29,7 +30,7 @@ struct PlanArgs {
   std::string law_file;
   std::string convention = "exact";
   std::string capacity = "1/8";
-  std::string on, predictor = "roofline", peak;
+  std::string on, predictor, peak;
   double mfu = 0.4;
   std::int64_t every = 2, batch = 128, length = 2048, devices = 1;
   OutputFlags output;
@@ -170,10 +171,11 @@ int run_plan(const CLI::App& command, const PlanArgs& flags) {
   if (!flags.on.empty()) {
     if (flags.devices != 1) throw_input("--on predicts one device; collectives are not part of a plan", {"", 0, "devices"}, "use --peak and --mfu for several");
     machine = std::make_shared<Machine>(resolve_machine(flags.on, flags.output.quiet));
-    PredictOptions predict_options;
-    predict_options.predictor = parse_predictor(flags.predictor);
+    TimedFlags timed;
+    timed.predictor = flags.predictor;
+    PredictOptions predict_options = fathom::predict_options(*machine, timed);
     predict_options.follow_placement = false;
-    time_source = fmt::format("{} predictor on {}, one device, bf16, optimizer included; whether the batch fits its memory is not asked", flags.predictor, flags.on);
+    time_source = fmt::format("{} predictor on {}, one device, bf16, optimizer included; whether the batch fits its memory is not asked", predictor_name(predict_options.predictor), flags.on);
     const Scenario scenario = training(flags);
     options.step_time = [machine, predict_options, scenario](const Network& network) -> std::optional<double> {
       return predict(build(network, scenario), *machine, predict_options).seconds;
@@ -213,7 +215,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--law", flags->law, "dense optimum: chinchilla-3, chinchilla-1, epoch-2024 [chinchilla-3]")->type_name("NAME");
   command->add_option("--law-file", flags->law_file, "a law of your own ([law] form, E, A, B, alpha, beta or coefficient, exponent)")->type_name("FILE");
   command->add_option("--on", flags->on, "predict step time on this machine (fathom list machines)")->type_name("MACHINE")->group("Time");
-  command->add_option("--predictor", flags->predictor, "light, roofline or calibrated [roofline]")->type_name("P")->check(known_names("--predictor", parse_predictor))->group("Time");
+  command->add_option("--predictor", flags->predictor, "light, roofline or calibrated [calibrated where the machine is]")->type_name("P")->check(known_names("--predictor", parse_predictor))->group("Time");
   command->add_option("--peak", flags->peak, "suppose time from a peak rate, such as 989TFLOP/s")->type_name("RATE")->group("Time");
   command->add_option("--mfu", flags->mfu, "share of --peak [0.4]")->type_name("F")->group("Time");
   command->add_option("--devices", flags->devices, "devices that share a step, with --peak [1]")->type_name("N")->group("Time");

@@ -182,6 +182,8 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
   if (flags.timed.threads > 0) result.scenario.set("threads", Cell::count(static_cast<u128>(flags.timed.threads)));
   std::optional<Machine> machine;
   if (wants_times) machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  if (machine && machine->kind == MachineKind::kGpu)
+    throw_input(fmt::format("'{}' is a GPU, but the ops run on the {} backend", machine->name, flags.timed.backend), {"", 0, "--on"}, "a timeline has predicted and measured times of one machine");
   if (wants_times && generates) predict_generation(result, asked, *machine, flags.timed);
   if (wants_times && !generates) {
     predict_all(timed, *machine, flags.timed);

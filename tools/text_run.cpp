@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numbers>
@@ -104,7 +105,8 @@ int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scen
     KeyValues facts;
     const auto nats = [](double value) { return fmt::format("{:.3f} nats ({:.3f} bits) per byte", value, value / std::numbers::ln2); };
     facts.add_text("entropy of single bytes", nats(report.byte_entropy));
-    facts.add_text("loss of the last 20 steps", nats(report.late_loss(20)));
+    const std::int64_t late = std::min<std::int64_t>(20, static_cast<std::int64_t>(report.losses.size()));
+    facts.add_text(fmt::format("loss of the last {} steps", late), nats(report.late_loss(late)));
     facts.add_text("held-out loss", nats(report.held_out_loss));
     document.add(std::move(facts));
     add_curve(document, index, report);

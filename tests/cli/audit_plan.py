@@ -61,6 +61,9 @@ for flag in ("--mfu", "--devices", "--predictor"):
     assert f"{flag} changes nothing here" in unread.stderr, unread.stderr
 assert "changes nothing" not in run("plan", "dense-60m", "--budget", "6e18", "--peak", "100TFLOP/s", "--mfu", "0.5", "--devices", "2").stderr
 assert "changes nothing" not in run("plan", "dense-60m", "--budget", "6e18", "--on", "h200", "--predictor", "light").stderr
+# A plan's times are those that predict gives: calibrated where the machine is.
+asked = ("plan", "dense-60m", "--budget", "6e18", "--on", "h200")
+assert run(*asked).stdout == run(*asked, "--predictor", "calibrated").stdout != run(*asked, "--predictor", "roofline").stdout
 for arguments, code in ((["mod-60m"], 3), (["--budget", "x"], 2), (["--budget", "-1"], 3), (["--law", "none"], 3), (["--mfu", "2", "--peak", "1TFLOP/s"], 3),
                         (["--params", "1T:2T"], 3), (["--convention", "palm"], 3)):
     done = run("plan", *arguments)

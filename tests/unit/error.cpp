@@ -28,6 +28,8 @@ TEST_CASE("the nearest name is found within a third of the word's letters") {
   CHECK(nearest_name("capasitie", names) == "capacity");  // three edits of nine letters
   CHECK(nearest_name("layer", names) == "layers");
   CHECK(nearest_name("vocabulary", names).empty());
+  CHECK(nearest_name("gpt2", {"dense-60m", "gpt2-1.5b-long", "gpt2-124m"}) == "gpt2-124m");  // the shortest that begins so
+  CHECK(nearest_name("matmul", {"params", "flops_matmul"}) == "flops_matmul");
   CHECK(nearest_name(std::string(81, 'x'), names).empty());
   CHECK(name_hint("widht", names) == "did you mean 'width'?");
   CHECK(name_hint("zzz", names) == "known: width, heads, capacity, layers");
