@@ -72,9 +72,8 @@ AuditClaim mode_saving(const AuditSetting& s) {
   const BlockConfig& block = s.dense.block(0);
   const Rational full = full_block_flops(forms, block);
   AuditClaim c{18, "article", "MoDE saves up to 75 %", {}, "", AuditVerdict::kDoesNotHold, "only staged routing of at least three quarters of the blocks: q (1 - rho) >= .75, for example every block at 1/4"};
-  const double q = routed_share(s.routed).value();
-  const double rho = mean_slots(s.routed, s.length).value();
-  c.figures.push_back(percent("token work saved, this model's pattern", "75 %", q * (1 - rho), "q (1 - rho)"));
+  if (const std::optional<double> tokens = parts_ratio(s.routed, s.length, false, {Part::kProjection, Part::kFfn, Part::kExperts}))
+    c.figures.push_back(percent("token work saved, this model's pattern", "75 %", 1 - *tokens, "op lists, 1 - token work of claim 2: q (1 - rho) where blocks are alike and routed whole"));
   c.figures.push_back(percent("most that every second block can save", "75 %", routed_share(alternate(s.dense, 2, {1, 8})).value(), "q (1 - rho) < q"));
   c.figures.push_back(percent("token work saved, every block at 1/4", "75 %", 1 - mean_slots(alternate(s.dense, 1, {1, 4}), s.length).value(), "q (1 - rho), q = 1"));
   for (const Fraction& nu : {Fraction{1, 2}, Fraction{7, 8}})

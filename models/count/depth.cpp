@@ -133,10 +133,13 @@ Rational kv_saving(const Network& routed, std::int64_t length) {
   Rational dense, kept;
   for (std::int64_t l = 0; l < routed.cached_layers(); ++l) {
     const BlockConfig& block = routed.cached_block(l);
-    const Rational bytes = Rational::of(kv_token_bytes(block, DType::kBF16).value());
-    dense += bytes;
+    BlockConfig full = block;
+    full.route.reset();
+    const Rational bytes = Rational::of(kv_token_bytes(block, DType::kBF16).value()), rows(kv_rows(full, length));  // a window or chunk holds no more
     const std::optional<Fraction> share = kv_share(block);
-    kept += bytes * (share ? Rational::of(*share) : Rational(slots_of(*block.route, length), length));
+    const Rational stored = share ? Rational::of(*share) * length : Rational(slots_of(*block.route, length));
+    dense += bytes * rows;
+    kept += bytes * (stored < rows ? stored : rows);
   }
   return dense.zero() ? Rational() : Rational(1) - kept / dense;
 }
@@ -151,20 +154,26 @@ double decode_roofline(const Network& network, std::int64_t batch, std::int64_t 
     const size_t kind = static_cast<size_t>(network.layers[static_cast<size_t>(l)]);
     if (by_kind[kind] < 0) {
       const BlockConfig& block = network.kinds[kind];
-      const double weights = (forms.projections(block) + forms.plain_ffn(block)).value() / 2;
+      const double projections = forms.projections(block).value() / 2, ffn = forms.plain_ffn(block).value() / 2;
       const double cache = kv_token_bytes(block, DType::kBF16).to_double() / 2;  // elements per token
       const double pair = Forms::pair_cost(block).value();
-      const auto at = [&](double rows, double keys) {
+      const double reach = block.attention && block.attention->window > 0 ? std::min(cached, static_cast<double>(block.attention->window)) : cached;
+      const auto at = [&](double weights, double rows, double keys) {
         return rows == 0 ? 0.0 : time(machine.bytes * (weights + rows * keys * cache), 2 * rows * weights + pair * rows * keys);
       };
       if (!block.route) {
-        by_kind[kind] = at(static_cast<double>(batch), cached);
+        by_kind[kind] = at(projections + ffn, static_cast<double>(batch), reach);
       } else {
-        const double p = block.route->capacity ? block.route->capacity->value() : 1.0;
+        const Route& route = *block.route;
+        const std::int64_t tokens = std::max<std::int64_t>(1, context);
+        const double p = route.capacity ? route.capacity->value() : static_cast<double>(slots_of(route, tokens)) / static_cast<double>(tokens);
         const std::vector<double> mass = binomial(batch, p);
-        const double keys = block.route->kv == KvPolicy::kSelected ? p * cached : cached;
-        by_kind[kind] = 0;
-        for (size_t n = 0; n < mass.size(); ++n) by_kind[kind] += mass[n] * at(static_cast<double>(n), keys);
+        const bool attends = route.part != RoutedPart::kMlp, multiplies = route.part != RoutedPart::kAttention;
+        // The other part runs on every row; its share of the block's weights is read whoever takes the routed one.
+        by_kind[kind] = attends && multiplies ? 0 : attends ? at(ffn, static_cast<double>(batch), 0) : at(projections, static_cast<double>(batch), reach);
+        const double weights = (attends ? projections : 0) + (multiplies ? ffn : 0);
+        const double keys = !attends ? 0 : route.kv == KvPolicy::kSelected ? p * reach : reach;
+        for (size_t n = 0; n < mass.size(); ++n) by_kind[kind] += mass[n] * at(weights, static_cast<double>(n), keys);
       }
     }
     seconds += by_kind[kind];
@@ -174,7 +183,8 @@ double decode_roofline(const Network& network, std::int64_t batch, std::int64_t 
 }
 
 double decode_gain(const Network& routed, std::int64_t batch, std::int64_t context, const DecodeMachine& machine) {
-  return decode_roofline(dense_twin(routed), batch, context, machine) / decode_roofline(routed, batch, context, machine);
+  const double gain = decode_roofline(dense_twin(routed), batch, context, machine) / decode_roofline(routed, batch, context, machine);
+  return std::abs(gain - 1) < 1e-12 ? 1 : gain;  // chances of rows add up to 1 but for rounding
 }
 
 double weights_read(std::int64_t batch, double p) { return -std::expm1(static_cast<double>(batch) * std::log1p(-p)); }

@@ -46,7 +46,7 @@ Rational routed_share(const Network& routed);
 Rational skipping_share(const Network& routed, std::int64_t length);
 Rational mean_capacity(const Network& routed, std::int64_t length);
 Rational mean_slots(const Network& routed, std::int64_t length);
-// KV bytes saved against the dense twin, before page waste: sum over routed layers of 1 - rho, over all layers.
+// KV bytes saved against the dense twin at this length, before page waste: with layers alike q (1 - rho).
 Rational kv_saving(const Network& routed, std::int64_t length);
 
 // ---- decode roofline ----
@@ -57,7 +57,8 @@ struct DecodeMachine {
   double bytes = 2;           // per element of weights and cache
 };
 // Seconds of one decode step of `batch` sequences with `context` cached tokens each: per block the larger of bytes/bandwidth and
-// FLOPs/peak; routed blocks in expectation over Binomial(batch, p) rows, p their capacity, reading p x context keys. Routers, writes and
+// FLOPs/peak; routed blocks in expectation over Binomial(batch, p) rows, p their capacity, reading p x context keys (those in a window); what
+// a routed part leaves out runs on every row. Routers, writes and
 // launches left out.
 double decode_roofline(const Network& network, std::int64_t batch, std::int64_t context, const DecodeMachine& machine = {});
 // Dense time over routed time.

@@ -304,3 +304,19 @@ TEST_CASE("top slots and percentiles") {
   CHECK(top_slots({.5}, 4) == std::vector<std::int64_t>{0});
   CHECK(interpolated_percentile({3, 1, 2}, .5) == 2);
 }
+
+TEST_CASE("claims of blocks that are routed in part, or hold a window") {
+  const std::vector<AuditClaim> windows = audit(AuditSetting(builtin_network("local-global")));
+  // 2048 tokens: six layers hold 128 rows, two hold 2048, of which a quarter is selected: 1 - (6 x 128 + 2 x 512) / (6 x 128 + 2 x 2048).
+  CHECK(figure(windows, 20, 0) == Approx(1 - 1792.0 / 4864).epsilon(1e-12));
+  CHECK(figure(windows, 21, 0) == Approx(4864.0 / 1792).epsilon(1e-12));
+  const std::vector<AuditClaim> mlp = audit(AuditSetting(builtin_network("mod-mlp-only")));
+  // Two of four layers leave out half of their MLP: 2 x 256 x 1024 of 4 (4 x 256 x 256 + 2 x 256 x 1024) products per token.
+  CHECK(figure(mlp, 18, 0) == Approx(2 * 262144 / (4 * 786432.0)).epsilon(1e-12));
+  CHECK(figure(mlp, 20, 0) == 0);
+  CHECK(figure(mlp, 12, 5) == 0);  // every sequence reads its keys, and somebody of 128 takes the MLP
+  // 64 slots of 2048 tokens: a 32nd takes the routed blocks, none of 128 sequences with an empty context can be left out.
+  const std::vector<AuditClaim> slots = audit(AuditSetting(builtin_network("mod-adapter")));
+  CHECK(figure(slots, 12, 4) == 0);
+  CHECK(figure(slots, 12, 5) > 0.5);
+}
