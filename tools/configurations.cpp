@@ -239,7 +239,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       Scenario base;
       base.phase = parse_phase(phase_text);
       base.dtype = flags.dtype.empty() ? (gpu ? DType::kBF16 : DType::kF32) : parse_dtype(flags.dtype);
-      base.kv_dtype = flags.kv_dtype.empty() ? base.dtype : parse_dtype(flags.kv_dtype);
+      base.kv_dtype = flags.kv_dtype.empty() || base.phase == Phase::kTrain ? base.dtype : parse_dtype(flags.kv_dtype);  // training keeps no cache
       base.grad_dtype = flags.grad_dtype.empty() ? base.dtype : parse_dtype(flags.grad_dtype);
       base.logits = base.phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
       if (!flags.logits.empty()) base.logits = parse_logits(flags.logits);

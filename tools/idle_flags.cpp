@@ -43,6 +43,7 @@ std::vector<std::string> idle_in_phases(const ScenarioFlags& flags, const std::v
       {"--grad-dtype", !flags.grad_dtype.empty(), train, "only train reads it"},
       {"--no-optimizer", flags.no_optimizer, train, "only train reads it"},
       {"--kv-page", !flags.kv_page.empty(), caches, "training keeps no cache"},
+      {"--kv-dtype", !flags.kv_dtype.empty(), caches, "training keeps no cache"},
       {"--logits", !flags.logits.empty() && flags.logits != "all" && !generate, prefill || decode, "the loss of a training step needs the logits of all tokens"},
       {"--logits", !flags.logits.empty() && flags.logits != "last" && generate, prefill || decode, "a generation takes the logits of the last token alone"},
       {"--seq", !flags.seq.empty() && generate && !flags.prompt.empty(), whole || (decode && flags.context.empty()), "--prompt says how long the prompt is"},
