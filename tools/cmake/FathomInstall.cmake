@@ -63,6 +63,11 @@ endif()
 # ---- the calculator as a library ----
 set_target_properties(fathom_lib PROPERTIES EXPORT_NAME lib)
 set_target_properties(fathom_models PROPERTIES EXPORT_NAME calculator)
+# Builds what `cmake --install` copies.
+add_custom_target(installed DEPENDS fathom fathom_lib fathom_models)
+if(TARGET fathom_cuda)
+  add_dependencies(installed fathom_cuda)
+endif()
 install(TARGETS fathom_lib fathom_models EXPORT fathomTargets ARCHIVE COMPONENT development INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fathom)
 target_compile_features(fathom_lib PUBLIC cxx_std_20)
 install(DIRECTORY lib models DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fathom COMPONENT development FILES_MATCHING PATTERN "*.hpp"
