@@ -66,10 +66,19 @@ std::int64_t sampled_token(std::span<const float> logits, double temperature, st
   const double top = static_cast<double>(logits[static_cast<size_t>(best)]), size = static_cast<double>(logits.size());
   if (!std::isfinite(top)) return -1;
   const std::string stream = fmt::format("token/{}", draw);
-  for (std::uint64_t trial = 0;; ++trial) {
+  const auto weight = [&](size_t token) { return std::exp((static_cast<double>(logits[token]) - top) / temperature); };
+  // Flat logits accept one of a few tokens, which spares the exponentials of a whole vocabulary. Peaked ones (a low temperature) refuse nearly all: then all are added up.
+  constexpr std::uint64_t kTrials = 64;
+  for (std::uint64_t trial = 0; trial < kTrials; ++trial) {
     const auto token = std::min(static_cast<size_t>(fill_uniform(seed, stream, 2 * trial) * size), logits.size() - 1);
-    if (fill_uniform(seed, stream, 2 * trial + 1) < std::exp((static_cast<double>(logits[token]) - top) / temperature)) return static_cast<std::int64_t>(token);
+    if (fill_uniform(seed, stream, 2 * trial + 1) < weight(token)) return static_cast<std::int64_t>(token);
   }
+  double sum = 0;
+  for (size_t token = 0; token < logits.size(); ++token) sum += weight(token);
+  double left = fill_uniform(seed, stream, 2 * kTrials) * sum;
+  for (size_t token = 0; token < logits.size(); ++token)
+    if ((left -= weight(token)) < 0) return static_cast<std::int64_t>(token);
+  return best;
 }
 
 void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t past) {

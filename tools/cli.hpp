@@ -52,6 +52,9 @@ struct Configuration {
 // the option is read, so that an unknown name is refused even where nothing reads the option.
 std::function<std::string(const std::string&)> known_names(const char* flag, std::function<void(const std::string&)> parse, char separator = '\0');
 
+// Another: a number from `low` to `high`. CLI11's own range lets nan pass.
+std::function<std::string(const std::string&)> number_in(double low, double high);
+
 void add_model_flags(CLI::App& app, ModelFlags& flags);
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags);
 // Flags of what is counted but run by no backend.

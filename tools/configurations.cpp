@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "lib/error.hpp"
 #include "models/builder.hpp"
@@ -100,6 +101,15 @@ Network resolve(const std::string& model, const ModelFlags& flags) {
 }
 
 }  // namespace
+
+std::function<std::string(const std::string&)> number_in(double low, double high) {
+  return [low, high](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (!text.empty() && *end == '\0' && value >= low && value <= high) return {};
+    return fmt::format("'{}' is not a number from {} to {}", text.substr(0, 80), low, high);
+  };
+}
 
 std::function<std::string(const std::string&)> known_names(const char* flag, std::function<void(const std::string&)> parse, char separator) {
   return [flag, parse = std::move(parse), separator](const std::string& text) {

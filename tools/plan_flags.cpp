@@ -83,10 +83,10 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
   count("--microbatches", flags.micro_batches, "micro-batches per step and pipeline [1]");
   count("--interleave", flags.interleave, "chunks of layers per pipeline stage [1]");
   app.add_option("--zero", flags.zero, "sharding over data ranks: 1 optimizer, 2 and gradients, 3 and weights [0]")->type_name("N")->check(CLI::Range(0, 3))->group("Devices");
-  app.add_option("--overlap", flags.overlap, "share of the backward pass that hides gradient communication [0]")->type_name("X")->check(CLI::Range(0.0, 1.0))->group("Devices");
+  app.add_option("--overlap", flags.overlap, "share of the backward pass that hides gradient communication [0]")->type_name("X")->check(number_in(0, 1))->group("Devices");
   count("--node", flags.node, "devices per node [8]");
   app.add_option("--network", flags.network, "between nodes, per device: BANDWIDTH:LATENCY such as 25GB/s:10us [none: such groups are refused]")->type_name("NET")->group("Devices");
-  app.add_option("--memory-limit", flags.memory_limit, "share of the device's memory that may be used [0.9]")->type_name("X")->check(CLI::Range(0.01, 1.0))->group("Devices");
+  app.add_option("--memory-limit", flags.memory_limit, "share of the device's memory that may be used [0.9]")->type_name("X")->check(number_in(0.01, 1))->group("Devices");
 }
 
 void apply_plan(Result& result, const Timed& timed, const Machine& machine, const TimedFlags& timed_flags, const PlanFlags& flags) {

@@ -118,7 +118,7 @@ void add_measure_flags(CLI::App& app, TimedFlags& flags) {
 }
 
 void add_temperature_flag(CLI::App& app, TimedFlags& flags) {
-  app.add_option("--temperature", flags.temperature, "phase generate: of the tokens that are drawn; 0: always the likeliest, which without trained weights repeats itself [1]")->type_name("T")->check(CLI::Range(0.0, 1e3))->group("Machine");
+  app.add_option("--temperature", flags.temperature, "phase generate: of the tokens that are drawn; 0: always the likeliest, which without trained weights repeats itself [1]")->type_name("T")->check(number_in(0, 1000))->group("Machine");
 }
 
 GraphMode graph_mode(const std::string& launch, bool decode) {

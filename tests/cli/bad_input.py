@@ -55,6 +55,12 @@ class BadInput(CliTest):
     def test_no_gradient_over_rows_that_a_threshold_chooses(self):
         self.quick(3, "reference backend; train with --routing topk", "run", "mod-tiny", "--phase", "train", "--routing", "threshold", "--rounds", "1", "-q")
 
+    def test_numbers_in_a_range(self):
+        for flag, most, call in (("--temperature", 1000, ("run", "mod-tiny", "--phase", "generate", "--prompt", "4", "--tokens", "4")),
+                                 ("--overlap", 1, ("predict", "mod-tiny", "--phase", "train", "--on", "h200", "--dp", "2"))):
+            for text in ("nan", "-1", "inf", "1001", "warm"):
+                self.quick(2, f"{flag}: '{text}' is not a number from 0 to {most}", *call, flag, text)
+
     def test_no_top_of_nothing(self):
         self.quick(3, "--top: must be at least 1, not 0", "sweep", "mod-tiny", "--top", "0")
         self.quick(3, "--top: must be at least 1, not -1", "sweep", "mod-tiny", "--top", "-1", "--sort", "flops_matmul")

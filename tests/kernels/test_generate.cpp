@@ -143,6 +143,16 @@ TEST_CASE("tokens are drawn as often as the softmax says, by number") {
   std::vector<std::int64_t> first, second;
   for (std::uint64_t draw = 0; draw < 20; ++draw) first.push_back(sampled_token(logits, 1, 1, draw)), second.push_back(sampled_token(logits, 1, 2, draw));
   CHECK(first != second);  // another seed, other tokens
+  // Two of 1000 tokens have nearly all of the chance, 2 : 1. Few trials of flat draws meet one of them, so most draws add up all.
+  std::vector<float> peaked(1000, 0.0f);
+  peaked[7] = 20, peaked[900] = 20 - std::log(2.0f);
+  int likelier = 0, others = 0;
+  for (std::uint64_t draw = 0; draw < 9000; ++draw) {
+    const std::int64_t token = sampled_token(peaked, 1, 1, draw);
+    likelier += token == 7, others += token != 7 && token != 900;
+  }
+  CHECK(likelier / 9000.0 == Approx(2 / 3.0).margin(0.02));  // four standard deviations: 0.020
+  CHECK(others == 0);  // 998 e^-20 of 1.5: 1.4e-6 per draw
 }
 
 TEST_CASE("generated tokens take routed blocks at the wanted rate, drawn or greedy") {
