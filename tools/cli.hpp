@@ -1,8 +1,6 @@
 // What all commands share on the command line: models, scenario, output. One flag means the same thing everywhere.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,6 +10,10 @@
 #include "models/network.hpp"
 #include "models/scenario.hpp"
 #include "reports/record.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 

@@ -1,4 +1,6 @@
 // fathom explain: formula and inputs of an op kind, a column, or an op of a model.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

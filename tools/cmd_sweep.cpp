@@ -1,4 +1,6 @@
 // fathom sweep: count, predict or compare over ranges of anything, streaming rows.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // From flags to configurations: ranges, defaults, MoD twins.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
