@@ -44,7 +44,7 @@ struct ActivationBackward {
   Activation forward;
   template <class F> void fields(F&& f) const { forward.fields(f); }
 };
-// df = g(r) * dy[indices]; dscore_i (+)= g'(r_i) <dy_i, f_i> for selected rows. inputs: dy, f, indices[, scores]; outputs: df[, dscores]
+// df = g(r) * dy[indices]; dscore_i (+)= g'(r_i) <dy_i, f_i> for selected rows. inputs: dy, f (no gate: dy), indices[, scores]; outputs: df[, dscores]
 // (no scores where the gate is none). With `replace` the rows of dy are cleared after use: their identity path runs through the block, and dy
 // goes on as the gradient of x; outputs: df[, dscores], dy.
 struct ScatterAddBackward {

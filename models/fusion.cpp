@@ -78,7 +78,10 @@ class Fuser {
     const int n = maker(block, op(i).inputs[0]);
     if (n < 0) return;
     const auto* rms = std::get_if<RmsNorm>(&op(n).spec);
-    if ((rms && rms->stride == 0) || std::holds_alternative<LayerNorm>(op(n).spec)) inside(n, i, op(i).inputs[0].tensor);
+    if ((rms && rms->stride == 0) || std::holds_alternative<LayerNorm>(op(n).spec)) {
+      inside(n, i, op(i).inputs[0].tensor);
+      list_.at(list_.list().id(i)).split.read = Bytes();  // q, k and v as products of their own norm the stream themselves, as gate and up do
+    }
   }
   void residual(const Block& block, int i) {
     if (!std::holds_alternative<AddResidual>(op(i).spec)) return;

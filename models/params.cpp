@@ -158,7 +158,7 @@ void count_block(Tally& t, const Network& net, const BlockConfig& b, bool mtp) {
   if (b.attention) count_attention(t, net, *b.attention, part(Part::kProjection), part(Part::kNorm));
   if (b.mlp) count_mlp(t, net, *b.mlp, part(Part::kFfn), part(Part::kExperts), part(Part::kRouter));
   if (b.route) count_route(t, net, *b.route);
-  if (net.lora && !mtp) count_lora(t, net, b, *net.lora);
+  if (net.lora) count_lora(t, net, b, *net.lora);  // a prediction module is one more last layer, adapters included
 }
 
 }  // namespace
@@ -251,22 +251,33 @@ double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_
   return sum;
 }
 
-std::int64_t kv_rows(const BlockConfig& block, std::int64_t length) {
+std::optional<Fraction> share_taken(const Scenario& scenario) {
+  const RoutingRule rule = scenario.rule();
+  const bool ranks = rule == RoutingRule::kTopK || rule == RoutingRule::kRandom;
+  return ranks && scenario.phase != Phase::kDecode ? std::nullopt : scenario.participation;
+}
+
+std::int64_t kv_rows(const BlockConfig& block, std::int64_t length, const std::optional<Fraction>& taken) {
   if (!block.attention) return 0;
-  std::int64_t rows = stores_selected(block) ? slots_of(*block.route, length) : length;
+  std::int64_t rows = length;
+  if (stores_selected(block)) {
+    Route route = *block.route;
+    if (taken) route.capacity = taken, route.slots.reset(), route.min_slots = 0;
+    rows = slots_of(route, length);
+  }
   if (block.attention->window > 0) rows = std::min(rows, block.attention->window);
   if (block.attention->chunk > 0) rows = std::min(rows, block.attention->chunk);
   return rows;
 }
 
-Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page, MlaStrategy strategy) {
+Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page, MlaStrategy strategy, const std::optional<Fraction>& taken) {
   if (page < 1) throw_input(fmt::format("must be at least 1 row, not {}", page), {"", 0, "kv-page"});
   if (length < 0 || sequences < 0) throw_input("a cache needs non-negative lengths and sequence counts");
   Bytes sum;
   for (size_t kind = 0; kind < network.kinds.size(); ++kind) {
     const auto layers = std::count(network.layers.begin(), network.layers.end(), static_cast<int>(kind)) + (network.layers.back() == static_cast<int>(kind) ? network.mtp : 0);
     const BlockConfig& block = network.kinds[kind];
-    const std::int64_t pages = pages_of(kv_rows(block, length), page);
+    const std::int64_t pages = pages_of(kv_rows(block, length, taken), page);
     const bool naive = strategy == MlaStrategy::kNaive && block.attention && block.attention->mla;
     const Bytes token = naive ? naive_token_bytes(*block.attention, kv) : kv_token_bytes(block, kv);
     sum += token * product(pages, page, sequences, layers);

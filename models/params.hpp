@@ -56,13 +56,15 @@ Bytes kv_bytes_per_token(const Network& network, DType kv);
 double expected_kv_bytes_per_token(const Network& network, DType kv, std::int64_t length);
 
 // Rows that one sequence of `length` tokens leaves in the cache of this block: all; min(length, W) or min(length, K) in
-// window and chunk layers; C of the declared capacity where only selected tokens are stored.
-std::int64_t kv_rows(const BlockConfig& block, std::int64_t length);
+// window and chunk layers; where only selected tokens are stored C of the declared capacity, or of the share `taken` in its place.
+std::int64_t kv_rows(const BlockConfig& block, std::int64_t length, const std::optional<Fraction>& taken = {});
+// The `taken` of a scenario: its participation where rows are taken by chance (decode, prefill by threshold or predictor).
+std::optional<Fraction> share_taken(const Scenario& scenario);
 
 // Declared cache of `sequences` sequences of `length` tokens in all layers and prediction modules, rounded up to pages of `page` rows per sequence and
 // layer. Latent attention caches its latent rows, unless its `mla` strategy is naive: that keeps keys and values of every head.
 Bytes kv_bytes(const Network& network, std::int64_t length, std::int64_t sequences, DType kv, std::int64_t page = 1,
-               MlaStrategy mla = MlaStrategy::kAbsorbed);
+               MlaStrategy mla = MlaStrategy::kAbsorbed, const std::optional<Fraction>& taken = {});
 
 // Executed cache: rows[layer * sequences + sequence] rows are held. Throws Error(kInput) when the number of counts is
 // wrong.

@@ -298,7 +298,7 @@ Value BlockEmitter::scatter(const Name& leaf, const Value& x, const Value& f, Ro
     const Operand dy = tape_.gradient(y);
     if (x.needs_grad) tape_.set_gradient(x, dy);  // bypass: the stream's gradient passes unchanged
     if (!f.needs_grad && !scored) return;
-    Operands sources = {dy, f.at, indices.at};
+    Operands sources = {dy, gated ? f.at : dy, indices.at};  // without a gate f need not be kept: the op does not read its second input
     Operands targets = {tape_.gradient_target(f, leaf + "/in", rows.count, width()).at};
     if (gated) {
       sources.push_back(routing_.scores.at);

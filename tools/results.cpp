@@ -144,10 +144,12 @@ std::string shape_text(const OpSpec& spec) {
 }
 
 double comparable_flops(const Workload& workload) {
-  bool random = workload.routed();
+  bool experts = false;  // whose drops are an expectation
   for (const Op& op : workload.ops())
-    if (const auto* gemm = std::get_if<Gemm>(&op.spec)) random = random || gemm->experts > 1;
-  return random ? workload.expected_total().flops : workload.total().flops.to_double();
+    if (const auto* gemm = std::get_if<Gemm>(&op.spec)) experts = experts || gemm->experts > 1;
+  const Cost declared = workload.total();
+  const Expectations expected = expectations_of(workload);
+  return experts || expected.flops_differ(declared) ? expected.cost.flops : declared.flops.to_double();
 }
 
 Expectations expectations_of(const Workload& workload) {
@@ -212,7 +214,7 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   if (expected.random) totals.set("bytes_read_expected", Cell::number(expected.cost.read));
   const bool caches = s.phase != Phase::kTrain;
   const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
-  totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla) : Bytes()));
+  totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla, share_taken(s)) : Bytes()));
   if (caches && s.mla == MlaStrategy::kNaive && is_latent(network))
     result.notes.push_back({Note::Severity::kNote, "latent attention is counted naively: keys and values of every head are formed and cached (kv_bytes); the latent rows alone "
                                                    "(kv_bytes_per_token) are cached with --mla absorbed or decompress"});
@@ -240,7 +242,7 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   result.convention_flops = Cell::count(total.flops);
   for (int p = 0; p < kPartCount; ++p) {
     const Cost part = workload.total(static_cast<Part>(p));
-    if (part == Cost{}) continue;
+    if (part == Cost{} && params.part(static_cast<Part>(p)) == Params()) continue;  // parameters without an op in this phase (a predictor that nothing asks) are listed: the column adds up
     Figures row;
     row.set("part", Cell::text(std::string(part_name(static_cast<Part>(p)))));
     row.set("flops_matmul", Cell::count(part.flops));

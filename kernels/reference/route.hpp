@@ -105,7 +105,7 @@ void scatter_add_backward(const Gate& gate, std::int64_t rows, Matrix<T> dy, Mat
     const T g = scores ? gate_value(gate, score) : T(1);
     T dot = T(0);
     for (std::int64_t c = 0; c < f.cols; ++c) {
-      dot += dy(indices[r], c) * f(r, c);
+      if (scores) dot += dy(indices[r], c) * f(r, c);
       df(r, c) = g * dy(indices[r], c);
     }
     if (!scores) continue;

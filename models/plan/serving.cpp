@@ -68,7 +68,7 @@ MemoryFit memory_fit(const Network& network, const Scenario& scenario, const Mem
   return fit;
 }
 
-double kv_sequence_bytes(const Network& network, const Scenario& scenario, std::int64_t context) { return kv_bytes(network, context, 1, scenario.kv_dtype, scenario.kv_page).to_double(); }
+double kv_sequence_bytes(const Network& network, const Scenario& scenario, std::int64_t context) { return kv_bytes(network, context, 1, scenario.kv_dtype, scenario.kv_page, scenario.mla, share_taken(scenario)).to_double(); }
 
 std::int64_t concurrency(const Network& network, const Scenario& scenario, const MemoryPlan& plan, const Machine& machine, double limit) {
   if (!machine.memory) throw_input(fmt::format("machine '{}' does not say how much memory it has", machine.name), {}, "add memory = ... to its [machine] section");

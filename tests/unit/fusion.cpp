@@ -89,6 +89,8 @@ TEST_CASE("a norm is the head of the products that read it", "[fusion]") {
   // norm1 (one product), norm2 (gate and up) and the final norm (the head): four reads, three writes of 128.
   CHECK(change(small(), Phase::kPrefill, "qkv,attention,norm") == Change{-4 * 128, -3 * 128});
   CHECK(change(small(), Phase::kTrain, "qkv,attention,norm") == Change{-4 * 128, 0});  // weight gradients read them
+  // q, k and v as products of their own (two reads more, 256) take it inside as well: nobody has written what they would read.
+  CHECK(change(small(), Phase::kPrefill, "attention,norm", "attention") == Change{-4 * 128 - 256, -3 * 128});
   // With gate-up no read is taken off twice.
   CHECK(change(small(), Phase::kPrefill, "qkv,attention,norm,gate-up") == Change{-(4 * 128 + 512), -(3 * 128 + 512)});
 }

@@ -190,3 +190,39 @@ TEST_CASE("micro-steps after the second need no more memory", "[memory]") {
     }
   }
 }
+
+TEST_CASE("a cache of selected tokens holds the share that is taken", "[memory]") {
+  // mod-60m: five full and four routed blocks, 2 x 9 x 64 x 4 = 4608 bytes per row. 1000 tokens: 125 rows at the declared 1/8; half and all of them where --participation says so.
+  const Network net = builtin_network("mod-60m");
+  Scenario s;
+  s.phase = Phase::kDecode;
+  s.context = 1000;
+  const auto bytes = [&] { return kv_bytes(net, 1000, 1, DType::kF32, 1, MlaStrategy::kAbsorbed, share_taken(s)).str(); };
+  CHECK(bytes() == text(u128{4608} * (5 * 1000 + 4 * 125)));
+  for (const auto& [share, rows] : {std::pair{Fraction{1, 2}, 500}, {Fraction{1, 1}, 1000}, {Fraction{0, 1}, 0}}) {
+    s.participation = share;
+    CHECK(bytes() == text(u128{4608} * (5 * 1000 + 4 * static_cast<u128>(rows))));
+  }
+  // Top-k takes its slots whatever the participation of a threshold would be; a threshold in prefill does not.
+  s.phase = Phase::kPrefill, s.participation = Fraction{1, 2};
+  CHECK(bytes() == text(u128{4608} * (5 * 1000 + 4 * 125)));
+  s.routing = RoutingRule::kThreshold;
+  CHECK(bytes() == text(u128{4608} * (5 * 1000 + 4 * 500)));
+}
+
+TEST_CASE("adapters of prediction modules are parameters", "[memory]") {
+  // Width 8, one layer of two heads of 4, MLP 16, one module: q of rank 2 is 2 (8 + 8) = 32 parameters, in the layer and in the module.
+  Network net = parse_network_ini("[network]\nwidth = 8\nvocab = 10\nlayers = 1\nheads = 2\nmlp = 16\nmtp = 1\n[lora]\nrank = 2\ntargets = q\n", "t.ini");
+  Network plain = net;
+  plain.lora.reset();
+  CHECK(count_parameters(net).total.value() - count_parameters(plain).total.value() == 2 * 32);
+  CHECK(memory_parts(build(net, train(4))).weights.str() == text(count_parameters(net).total.value() * 2));
+}
+
+TEST_CASE("without a gate the block's output is not kept", "[memory]") {
+  // 10 selected rows of width 160 in bf16, 3200 bytes, and the 40 scores in f32: no backward op reads either.
+  Network net = parse_network_ini("[network]\nwidth = 160\nvocab = 10\nlayers = 1\nheads = 2\nmlp = 320\nmod_every = 1\n[route]\ncapacity = 1/4\naux_lambda = 0\n", "t.ini");
+  const u128 gated = saved_value(net, train(40));
+  net.kinds[0].route->gate.kind = GateKind::kNone;
+  CHECK(text(gated - saved_value(net, train(40))) == text(u128{3200} + 40 * 4));
+}
