@@ -58,7 +58,6 @@ void ignore_everywhere(HfReader& r) {
                 "output_hidden_states",
                 "return_dict",
                 "is_decoder",
-                "is_encoder_decoder",
                 "_attn_implementation",
                 "attn_implementation",
                 "unsloth_version",
@@ -77,13 +76,24 @@ void ignore_everywhere(HfReader& r) {
 void check_dtype(HfReader& r) {
   static const std::vector<std::string> known = {"float32", "float", "float16", "half", "bfloat16", "float64", "double", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "auto"};
   const auto stated = [&](const char* name) { return r.has(name) && !r.is_null(name); };
+  std::string stored;
   for (const char* name : {"torch_dtype", "dtype"}) {
     if (!stated(name)) continue;
     const std::string text = r.text_or({name}, "");
     const std::string type = text.starts_with("torch.") ? text.substr(6) : text;
     if (std::find(known.begin(), known.end(), type) == known.end()) r.fail(name, fmt::format("unknown type '{}'", json_excerpt(text)), name_hint(type, known));
+    stored = type;
   }
   if (stated("torch_dtype") && stated("dtype")) r.text_or({"torch_dtype", "dtype"}, "");  // refuses two that differ
+  if (stored.empty() || stored == "auto") return;
+  const std::string text = fmt::format("{} = {} is the type of the file's weights: bytes are counted in --dtype", stated("torch_dtype") ? "torch_dtype" : "dtype", stored);
+  if (std::find(r.notes().begin(), r.notes().end(), text) == r.notes().end()) r.note(text);
+}
+
+// A model of two stacks is none of these, whatever its model_type says.
+void check_decoder(HfReader& r) {
+  const char* key = "is_encoder_decoder";
+  if (r.has(key) && !r.is_null(key) && r.boolean_or({key}, false)) r.fail("is_encoder_decoder", "is true: this is a model with an encoder, and only decoders are counted", "set it to false if the model has none");
 }
 
 // The bytes beside fp8 weights that are not counted, in words.
@@ -162,6 +172,7 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
   const std::optional<DType> stored = quantization(outer);
   cross_check(outer, type);
   check_dtype(outer);
+  check_decoder(outer);
 
   const auto composite = std::find_if(std::begin(kComposites), std::end(kComposites),
                                       [&](const Composite& c) { return type == c.model_type; });
@@ -170,6 +181,7 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
     if (inner == nullptr) outer.fail("text_config", "is null");
     HfReader text(*inner, file, network.notes, "text_config.");
     check_dtype(text);
+    check_decoder(text);
     const std::string inner_type = text.has("model_type") ? text.text_or({"model_type"}, "") : composite->text_type;
     if (inner_type != composite->text_type)
       text.fail("model_type",
