@@ -93,6 +93,13 @@ TEST_CASE("the class name is only cross-checked", "[hf]") {
   CHECK(refused("llama", std::string(kTinyHf) + R"(, "architectures": [5])") == "architectures");
 }
 
+TEST_CASE("the stored type is told once, an encoder is refused", "[hf]") {
+  const std::string keys = std::string(kTinyHf) + R"(, "torch_dtype": "bfloat16", "dtype": "bfloat16", "is_encoder_decoder": )";
+  const std::vector<std::string> notes = import_small("llama", keys + "false").notes;
+  CHECK(std::count(notes.begin(), notes.end(), "torch_dtype = bfloat16 is the type of the file's weights: bytes are counted in --dtype") == 1);
+  CHECK(refused("llama", keys + "true") == "is_encoder_decoder");
+}
+
 TEST_CASE("unknown keys are listed, or refused when strict", "[hf]") {
   const std::string keys = std::string(kTinyHf) + ",\n\"brand_new_key\": 7";
   const Network n = import_small("llama", keys);
