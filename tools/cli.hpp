@@ -1,8 +1,6 @@
 // What all commands share on the command line: models, scenario, output. One flag means the same thing everywhere.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,6 +10,10 @@
 #include "models/network.hpp"
 #include "models/scenario.hpp"
 #include "reports/record.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 
@@ -75,6 +77,7 @@ std::vector<std::string> split(const std::string& text, char at);
 // ---- output ----
 
 struct OutputFlags {
+  std::string command;  // whose offer is checked (tools/output_offer.hpp)
   std::string format = "table";
   std::vector<std::string> save;
   bool ops = false;
@@ -104,7 +107,7 @@ int emit_document(const Document& document, const OutputFlags& flags, const Othe
 // Writes the first line of a document that takes long to make (its title, or the header of its table, which `start` has already); emit_document() goes on after
 // it. So a reader sees that something comes, and one that has gone is noticed. False: it has gone.
 bool begin_document(const Document& start, const OutputFlags& flags, const OtherForms& forms = {});
-// Checks the --save names before anything expensive runs.
+// Checks -o and the --save names against what the command can write, before anything expensive runs.
 void check_output_flags(const OutputFlags& flags);
 
 // A fresh record for a command: version, arguments, time.

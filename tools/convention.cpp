@@ -1,5 +1,6 @@
 #include "tools/convention.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "models/builder.hpp"

@@ -1,5 +1,6 @@
 #include "tools/count_run.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

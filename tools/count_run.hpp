@@ -1,14 +1,16 @@
 // What a count says beyond one step: a whole training run, and the utilisation that a known step time means.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 
 #include "models/network.hpp"
 #include "models/scenario.hpp"
 #include "reports/record.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 
