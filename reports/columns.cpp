@@ -257,6 +257,7 @@ const std::vector<Column> kColumns{
     {"block", "block", kCount, 1, "Number of the block, from 0.", "", "rows of a trace"},
     {"token", "token", kCount, 1, "Position of the token in the first sequence, from 0.", "", "rows of a trace"},
     {"token_text", "text", kText, 1, "The token as it is read: a byte, a blank as ␣, others as hexadecimal digits.", "", "rows of a trace"},
+    {"generated", "generated", kCount, 2, "Of a generation: 1 where the token was generated, 0 where it is of the prompt.", "", "rows of a trace"},
     {"routed", "routed", kCount, 2, "1 where the block chooses its tokens, 0 where every token takes it.", "", "rows of a trace"},
     {"taken", "taken", kCount, 1, "1 where the block processed the token, 0 where the token passed it by.", "", "rows of a trace"},
     {"router_weight", "router weight", kNone, 1, "The router's score of the token in this block; empty where the block is not routed.", "", "rows of a trace"},
@@ -292,7 +293,7 @@ const Column* find_column(std::string_view key) {
 
 const Column* find_heading(std::string_view name) {
   if (const Column* column = find_column(name)) return column;
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c == '_' ? ' ' : c; };  // of_peak for "of peak"
   const auto same = [&](std::string_view label) { return std::equal(label.begin(), label.end(), name.begin(), name.end(), [&](char a, char b) { return lower(a) == lower(b); }); };
   const auto found = std::find_if(kColumns.begin(), kColumns.end(), [&](const Column& c) { return same(c.label); });
   return found == kColumns.end() ? nullptr : &*found;

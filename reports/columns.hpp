@@ -25,7 +25,7 @@ struct Column {
 const std::vector<Column>& all_columns();
 // nullptr when unknown.
 const Column* find_column(std::string_view key);
-// By key, or else by heading ("predicted", "of peak", "A/A noise"), upper and lower case alike; of several columns with one heading the first. nullptr when unknown.
+// By key, or else by heading ("predicted", "of peak", "A/A noise"), upper and lower case, blanks and underscores alike; of several columns with one heading the first. nullptr when unknown.
 const Column* find_heading(std::string_view name);
 // Throws an internal Error when unknown: for keys written in the program.
 const Column& column_named(std::string_view key);

@@ -7,11 +7,18 @@
 
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
+#include "reports/format.hpp"
+#include "reports/part_looks.hpp"
 
 namespace fathom {
 
 bool plottable(double value) {
   return std::isfinite(value) && std::fabs(value) < 1e290;
+}
+
+int look_of(const BarPlot& plot, std::size_t series) {
+  const int look = plot.series.at(series).look;
+  return look >= 0 ? look : static_cast<int>(series) % kPlainLooks;
 }
 
 std::vector<double> bar_lengths(const BarPlot& plot) {
@@ -52,6 +59,7 @@ void check_plot(const RoutingMap& map) {
       throw_internal("routing map '" + map.key + "': a frame does not have one state per block and token");
     }
   }
+  if (map.prompt > tokens) throw_internal("routing map '" + map.key + "': the prompt is longer than what was routed");
   if (!map.tokens.empty() && map.tokens.size() != tokens)
     throw_internal("routing map '" + map.key + "': token labels do not match");
 }
@@ -68,6 +76,13 @@ ReportColumn& ReportTable::add_column(ReportColumn column) {
   }
   columns.push_back(std::move(column));
   return columns.back();
+}
+
+bool repeats_group(const ReportTable& table, std::size_t row) {
+  if (table.group == 0 || row == 0) return false;
+  for (std::size_t c = 0; c < table.group; ++c)
+    if (exact_text(table.rows[row].cells[c]) != exact_text(table.rows[row - 1].cells[c])) return false;
+  return true;
 }
 
 void ReportTable::add_row(std::vector<Cell> cells, bool total) {
@@ -120,14 +135,15 @@ Document& Document::glossary() {
   if (keys.empty()) return *this;
   heading("Columns");
   ReportTable table("glossary", "");
-  table.add_column({"column", "column", Unit::kText, 0, 4, false});
+  table.add_column({"heading", "heading", Unit::kText, 0, 4, false});
+  table.add_column({"column", "in files", Unit::kText, 0, 4, false});
   table.add_column({"unit", "unit", Unit::kText, 0, 4, false});
   table.add_column({"meaning", "meaning", Unit::kText, 0, 4, false});
   for (const std::string& key : keys) {
     const Column& column = column_named(key);
     std::string meaning(column.meaning);
     if (!column.formula.empty()) meaning += fmt::format(" Formula: `{}`.", column.formula);
-    table.add_row({Cell::text(fmt::format("`{}`", column.key)), Cell::text(base_unit(column)), Cell::text(meaning)});
+    table.add_row({Cell::text(std::string(column.label)), Cell::text(fmt::format("`{}`", column.key)), Cell::text(base_unit(column)), Cell::text(meaning)});
   }
   return add(std::move(table));
 }

@@ -71,6 +71,7 @@ class ReportTable {
   std::vector<ReportColumn> columns;
   std::vector<Row> rows;
   bool wide = false;  // Markdown shows all columns, however many
+  std::size_t group = 0;  // leading columns whose values several rows share, one after the other: shown to people once for all of them
   // Text and Markdown show at most this many rows and say how many follow (0: all); CSV, JSON and HTML hold all.
   int preview_rows = 0;
 };
@@ -112,6 +113,9 @@ struct Document {
   // Appends a "Columns" section that explains every glossary key used so far.
   Document& glossary();
 };
+
+// Of a grouped table: whether a row has the leading cells of the one before it, which then are not shown again.
+bool repeats_group(const ReportTable& table, std::size_t row);
 
 struct Column;
 // What `fathom explain COLUMN` prints: unit, meaning, formula, and where the key stands in JSON.

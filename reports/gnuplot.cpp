@@ -7,6 +7,7 @@
 
 #include "reports/format.hpp"
 #include "reports/json_writer.hpp"
+#include "reports/part_looks.hpp"
 #include "reports/routing_grid.hpp"
 #include "reports/scale.hpp"
 #include "reports/utf8.hpp"
@@ -15,6 +16,12 @@ namespace fathom {
 namespace {
 
 constexpr std::size_t kLineTypes = 8;   // the SVG renderer's palette and marks
+
+// A bar's colour and fill.
+std::string bar_style(int look) {
+  if (look == kOtherLook) return "lc rgb '#c3cad3'";
+  return fmt::format("lt {}{}", look_colour(look) + 1, look_hatched(look) ? " fs pattern 5" : "");
+}
 
 // A single-quoted gnuplot string; a quote inside is doubled.
 std::string quoted(std::string_view text) {
@@ -134,9 +141,8 @@ std::string gnuplot_script(const BarPlot& plot) {
   if (plot.series.size() == 1) out += "unset key\n";
   std::string parts;
   for (std::size_t s = 0; s < plot.series.size(); ++s) {
-    parts += (parts.empty() ? "plot " : ", \\\n     ") + fmt::format("$data using {}{} lt {} title {}", s + 2,
-                                                                     s == 0 ? ":xtic(1)" : "", s % kLineTypes + 1,
-                                                                     quoted(plot.series[s].name));
+    parts += (parts.empty() ? "plot " : ", \\\n     ") + fmt::format("$data using {}{} {} title {}", s + 2, s == 0 ? ":xtic(1)" : "",
+                                                                     bar_style(look_of(plot, s)), quoted(plot.series[s].name));
   }
   return out + parts + "\n";
 }
@@ -168,6 +174,10 @@ std::string gnuplot_script(const RoutingMap& map, std::size_t which) {
     for (std::size_t quarter = 0; quarter <= 4; ++quarter)
       ticks += fmt::format("{}'{}' {}", quarter > 0 ? ", " : "", (frame.states[0].size() - 1) * quarter / 4, shortest(cells * static_cast<double>(quarter) / 4 - 0.5));
     out += fmt::format("set xtics ({})\n", ticks);
+  }
+  if (map.prompt > 0) {
+    const double at = static_cast<double>(map.prompt) / static_cast<double>(grid.tokens_per_cell) - 0.5;
+    out += fmt::format("set arrow from first {0}, graph 0 to first {0}, graph 1 nohead front lw 2 lc rgb '#d55e00'\nset label 'generated' at first {0}, graph 1.03 left tc rgb '#d55e00'\n", shortest(at));
   }
   const bool full = std::find(grid.full.begin(), grid.full.end(), true) != grid.full.end();
   return out + "plot $map matrix with image notitle, NaN with points pt 5 lc rgb '#0072b2' title 'processed', \\\n     NaN with points pt 5 lc rgb '#eceff2' title 'skipped'" +

@@ -43,8 +43,8 @@ const char* verdict_class(std::string_view verdict) {
   return "";
 }
 
-// `named`: the cell says its heading where the table is shown without its head (on a phone).
-std::string table_cell(const Cell& cell, const ReportColumn& column, bool named, Footnotes& footnotes) {
+// `named`: the cell says its heading where the table is shown without its head (on a phone). `more`: further classes, each with a blank before it.
+std::string table_cell(const Cell& cell, const ReportColumn& column, bool named, std::string_view more, Footnotes& footnotes) {
   const bool numeric = is_numeric(column.unit);
   const std::string shown = footnotes.shown(cell, column);
   std::string classes = "n";
@@ -52,6 +52,7 @@ std::string table_cell(const Cell& cell, const ReportColumn& column, bool named,
   if (!numeric) classes = path ? "p" : shown.size() > 40 ? "w" : "k";
   if (cell.missing() != nullptr) classes += " s";
   if (column.key == "verdict") classes += verdict_class(shown);
+  classes += more;
   std::string out = "<td";
   if (!classes.empty()) out += " class=\"" + classes + "\"";
   if (named) out += " data-l=\"" + xml_escape(printable(column.label)) + "\"";
@@ -67,7 +68,7 @@ std::string table_cell(const Cell& cell, const ReportColumn& column, bool named,
   }
   if (cell.missing() != nullptr && shown != cell_text(cell, column)) out += " title=\"" + xml_escape(printable(cell.missing()->reason)) + "\"";
   std::string content = inline_html(shown);
-  if (classes == "p") {  // a path may be broken after its slashes
+  if (!numeric && path) {  // a path may be broken after its slashes
     for (std::size_t at = 0; (at = content.find('/', at)) != std::string::npos; at += 6) {
       if (at > 0 && content[at - 1] == '<') continue;  // a closing tag
       content.insert(at + 1, "<wbr>");
@@ -144,27 +145,44 @@ struct HtmlParts {
   }
 };
 
+// "mod-60m, batch 8" above the rows that it is said of.
+std::string group_line(const ReportTable& table, const ReportTable::Row& row) {
+  std::string text;
+  for (std::size_t c = 0; c < table.group; ++c) {
+    if (row.cells[c].empty()) continue;
+    const std::string shown = cell_text(row.cells[c], table.columns[c]);
+    text += (text.empty() ? "" : ", ") + (is_numeric(table.columns[c].unit) ? table.columns[c].label + " " : std::string()) + shown;
+  }
+  return fmt::format("<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{}\"><span>{}</span></th></tr>\n", table.columns.size() - table.group, inline_html(text));
+}
+
 }  // namespace
 
 std::string render_html(const ReportTable& table) {
   // A table of words, at most after a number of its row, is read, not compared: it is shown in full, and on a phone its rows become paragraphs.
   const bool prose =
       table.columns.size() > 1 && std::none_of(table.columns.begin() + 1, table.columns.end(), [](const auto& c) { return is_numeric(c.unit); });
-  std::string out = fmt::format("<div class=\"scroll{0}\"><table class=\"sortable{0}\" id=\"t-{1}\">\n",
-                                prose ? " prose" : "", HtmlParts::anchor(table.key));
+  const bool grouped = table.group > 0;
+  std::string out = fmt::format("<div class=\"scroll{0}\"><table class=\"sortable{0}{1}\" id=\"t-{2}\">\n",
+                                prose ? " prose" : "", grouped ? " grouped" : "", HtmlParts::anchor(table.key));
   if (!table.title.empty()) out += "<caption>" + inline_html(table.title) + "</caption>\n";
   out += "<thead><tr>";
-  for (const ReportColumn& column : table.columns) {
-    out += fmt::format("<th scope=\"col\"{}>{}</th>", is_numeric(column.unit) ? " class=\"n\"" : "",
-                       xml_escape(printable(header_text(column))));
+  // The columns of a group stand in a line above its rows, until a reader sorts the table; the first of the others stays in sight on a phone.
+  const auto place = [&](std::size_t c) { return std::string_view(!grouped || c > table.group ? "" : c < table.group ? " gc" : " h"); };
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    const std::string classes = std::string(is_numeric(table.columns[c].unit) ? "n" : "") + std::string(place(c));
+    out += fmt::format("<th scope=\"col\"{}>{}</th>", classes.empty() ? "" : " class=\"" + classes.substr(classes[0] == ' ' ? 1 : 0) + "\"",
+                       xml_escape(printable(header_text(table.columns[c]))));
   }
   out += "</tr></thead>\n<tbody>\n";
   std::string footer;
   Footnotes footnotes;
-  for (const ReportTable::Row& row : table.rows) {
-    std::string line = "<tr>";
-    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c], prose && table.columns.size() > 3, footnotes);
-    (row.total ? footer : out) += line + "</tr>\n";
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    const ReportTable::Row& row = table.rows[r];
+    if (grouped && !repeats_group(table, r)) out += (r > 0 ? "</tbody>\n<tbody>\n" : "") + group_line(table, row);
+    std::string line = row.total && grouped ? "<tr class=\"total\">" : "<tr>";
+    for (std::size_t c = 0; c < row.cells.size(); ++c) line += table_cell(row.cells[c], table.columns[c], prose && table.columns.size() > 3, place(c), footnotes);
+    (row.total && !grouped ? footer : out) += line + "</tr>\n";
   }
   out += "</tbody>\n";
   if (!footer.empty()) out += "<tfoot>\n" + footer + "</tfoot>\n";

@@ -29,7 +29,10 @@ td.p wbr{display:none}
 td.w{min-width:28ch}
 thead th{position:sticky;top:0;z-index:2;background:var(--soft);font-weight:600;white-space:nowrap}
 tbody tr:hover td{background:var(--soft)}
-tfoot td{font-weight:600;border-top:2px solid var(--grid)}
+tfoot td,tr.total td{font-weight:600;border-top:2px solid var(--grid)}
+.grouped .gc{display:none}
+tr.group{display:none}.grouped tr.group{display:table-row}
+tr.group th,tr.group th:first-child{background:var(--soft);padding:5px 8px}tr.group span{position:sticky;left:9px}
 td.s{color:var(--dim);font-style:italic}
 th button{all:unset;cursor:pointer;font-weight:600}
 th button:focus-visible{outline:2px solid var(--c0);outline-offset:2px;border-radius:3px}
@@ -54,15 +57,15 @@ body{font-size:15px}main{padding:14px 14px 48px}h1{font-size:1.4rem}
 .wide{display:none}.narrow{display:block}
 th,td{padding:6px 9px}
 dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}
-th:first-child,td:first-child{position:sticky;left:0;z-index:1;background:var(--bg)}
-thead th:first-child{z-index:3;background:var(--soft)}
+th:first-child,td:first-child,.grouped .h{position:sticky;left:0;z-index:1;background:var(--bg)}
+thead th:first-child,.grouped thead th.h{z-index:3;background:var(--soft)}
 td.p{max-width:44vw;white-space:normal}
 td.w{min-width:34ch}
 td.p wbr{display:inline}
 table.prose thead{display:none}
 table.prose,table.prose tbody,table.prose tr,table.prose td{display:block}
 table.prose tr{border-bottom:1px solid var(--grid);padding:8px 10px}
-table.prose td,table.prose td:first-child{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal;text-align:left}
+table.prose td,table.prose td:first-child,table.prose td.h{position:static;border:0;padding:0;max-width:none;min-width:0;white-space:normal;text-align:left}
 table.prose td[data-l]:empty{display:none}table.prose td[data-l]::before{content:attr(data-l) ": ";color:var(--dim)}
 table.prose td+td{color:var(--dim)}table.prose td+td+td{color:var(--fg)}
 }
@@ -70,7 +73,8 @@ table.prose td+td{color:var(--dim)}table.prose td+td+td{color:var(--fg)}
 )css";
 }
 
-// Numbers sort by the exact value in data-v, missing ones last in both directions; totals stay in the footer.
+// Numbers sort by the exact value in data-v, missing ones last in both directions; totals stay at the end. A table that was shown in groups becomes one list,
+// in which every row says again what it is of.
 std::string_view html_script() {
   return R"js(document.querySelectorAll("table.sortable").forEach(function(table){
 var heads=table.tHead.rows[0].cells;
@@ -82,13 +86,16 @@ var numeric=th.classList.contains("n"),now=th.getAttribute("aria-sort");
 var direction=now==="descending"?1:now==="ascending"?-1:numeric?-1:1;
 Array.prototype.forEach.call(heads,function(other){other.removeAttribute("aria-sort")});
 th.setAttribute("aria-sort",direction>0?"ascending":"descending");
-var body=table.tBodies[0],rows=Array.prototype.map.call(body.rows,function(row,i){
+var body=table.tBodies[0],rows=[],last=[];
+table.classList.remove("grouped");
+Array.prototype.forEach.call(table.querySelectorAll("tbody tr:not(.group)"),function(row,i){
+if(row.classList.contains("total")){last.push({row:row});return}
 var cell=row.cells[column],v=cell.getAttribute("data-v");
-return {row:row,i:i,v:numeric?(v===null?NaN:Number(v)):cell.textContent}});
+rows.push({row:row,i:i,v:numeric?(v===null?NaN:Number(v)):cell.textContent})});
 rows.sort(function(a,b){
 if(numeric){var na=isNaN(a.v),nb=isNaN(b.v);if(na||nb)return na&&nb?a.i-b.i:na?1:-1;return direction*(a.v-b.v)||a.i-b.i}
 return direction*a.v.localeCompare(b.v,undefined,{numeric:true})||a.i-b.i});
-rows.forEach(function(entry){body.appendChild(entry.row)})})})});
+rows.concat(last).forEach(function(entry){body.appendChild(entry.row)})})})});
 )js";
 }
 

@@ -135,11 +135,12 @@ std::string render_markdown(const ReportTable& table) {
   out += header + "\n" + rule + "\n";
   std::size_t plain = 0;
   Footnotes footnotes;
-  for (const ReportTable::Row& row : table.rows) {
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    const ReportTable::Row& row = table.rows[r];
     if (!row.total && table.preview_rows > 0 && plain++ >= static_cast<std::size_t>(table.preview_rows)) continue;
     std::string line = "|";
     for (const std::size_t c : shown) {
-      std::string text = escape(footnotes.shown(row.cells[c], table.columns[c]));
+      std::string text = c < table.group && repeats_group(table, r) ? "" : escape(footnotes.shown(row.cells[c], table.columns[c]));
       if (is_numeric(table.columns[c].unit)) text = unbroken(text);
       line += " " + (row.total && !text.empty() ? "**" + text + "**" : text) + " |";
     }

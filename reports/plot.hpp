@@ -54,6 +54,7 @@ struct BarPlot {
   struct Series {
     std::string name;
     std::vector<double> values;  // one per category; NaN: not available, shown as such
+    int look = -1;               // reports/part_looks.hpp; -1: by its place among the series
   };
   std::vector<Series> series;
   bool stacked = false;
@@ -76,11 +77,15 @@ struct RoutingMap {
     std::vector<std::vector<double>> weights;  // router weight per cell, for hover; empty or [block][token]
   };
   std::vector<Frame> frames;
+  std::size_t prompt = 0;  // of a generation: tokens from this one on were generated, those before are the prompt; 0: nothing was generated
 };
 
 // Whether plots take the number: finite and, so that sums and margins stay finite too, below 1e290. Others count as
 // missing.
 bool plottable(double value);
+
+// How a series of bars is drawn: its own look, else the plain one of its place (reports/part_looks.hpp).
+int look_of(const BarPlot& plot, std::size_t series);
 
 // The lengths of all bars that are drawn: the values, or per category their sum when stacked. What is not plottable is
 // left out.

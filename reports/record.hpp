@@ -94,7 +94,9 @@ struct ViewOptions {
 };
 // What was asked, for "Asked: ...": phase, sizes, types, machine; values of up to four configurations side by side.
 std::string asked_text(const Record& record);
-// Facts about a machine and a run, with their units; `wanted`: only those keys.
+// The heading of every page's section on what made it, with what and when.
+inline constexpr const char* kMachineAndRun = "Machine and run";
+// Facts about a machine and a run, in words with their units (reports/run_facts.hpp); `wanted`: only those keys.
 void add_environment(KeyValues& list, const Figures& environment, const std::function<bool(const std::string&)>& wanted = {});
 // The report of a record.
 Document view_record(const Record& record, const ViewOptions& options);

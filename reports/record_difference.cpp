@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "lib/error.hpp"
+#include "reports/columns.hpp"
 #include "reports/format.hpp"
+#include "reports/record_faster.hpp"
 
 namespace fathom {
 namespace {
@@ -25,24 +27,16 @@ bool same_scenario(const Result& a, const Result& b) {
   });
 }
 
-// How well the median of these figures is known, relative; NaN where nothing says.
-double uncertainty(const Figures& figures) {
-  const double noise = figures.number("noise");
-  const double samples = figures.number("samples");
-  const double spread = figures.number("spread");
-  double known = kNoFigure;
-  if (noise >= 0) known = noise;
-  if (spread >= 0 && samples >= 2) known = std::fmax(known, 2 * 0.93 * spread / std::sqrt(samples));
-  return known;
-}
-
 bool time_change(const Figures& before, const Figures& after, const std::string& figure, TimeChange& change) {
   change = {figure, before.number(figure), after.number(figure), kNoFigure, kNoFigure};
   if (!(change.before > 0) || !(change.after > 0)) return false;
   change.change = change.after / change.before - 1;
-  if (!is_predicted(figure)) change.noise = std::hypot(uncertainty(before), uncertainty(after));
+  if (!is_predicted(figure)) change.noise = std::hypot(median_uncertainty(before), median_uncertainty(after));
   return true;
 }
+
+// A count with all its digits: what differs may be the last.
+std::string with_digits(const Cell& cell) { return cell.exact() ? grouped(*cell.exact()) : exact_text(cell); }
 
 ResultDifference difference_of(const Result& before, const Result& after) {
   ResultDifference result;
@@ -65,7 +59,7 @@ ResultDifference difference_of(const Result& before, const Result& after) {
   for (const char* key : {"flops_matmul", "elements_vector", "bytes_read", "bytes_written", "params_total", "kv_bytes", "peak_bytes"}) {
     const Cell* a = before.totals.find(key);
     const Cell* b = after.totals.find(key);
-    if (a && b && exact_text(*a) != exact_text(*b)) result.counts.push_back(fmt::format("{} {} -> {}", key, exact_text(*a), exact_text(*b)));
+    if (a && b && exact_text(*a) != exact_text(*b)) result.counts.push_back(fmt::format("{} {} -> {}", column_named(key).label, with_digits(*a), with_digits(*b)));
   }
   return result;
 }
@@ -158,7 +152,7 @@ RecordDifference compare_records(const Record& before, const Record& after) {
   return difference;
 }
 
-Document view_difference(const RecordDifference& difference, const std::string& before_name, const std::string& after_name, bool ops) {
+Document view_difference(const RecordDifference& difference, const std::string& before_name, const std::string& after_name, bool ops, bool keys) {
   Document document;
   document.title = fmt::format("{} against {}", after_name, before_name);
   ReportTable table("changes", "Changes");
@@ -168,7 +162,7 @@ Document view_difference(const RecordDifference& difference, const std::string& 
       if (!is_predicted(time.figure)) document.paragraph(sentence(pair, time));
       std::vector<Cell> row = {Cell::text(pair.after->model)};
       for (const char* key : {"phase", "batch", "seq", "context"}) row.push_back(pair.after->scenario.find(key) ? *pair.after->scenario.find(key) : Cell());
-      for (Cell cell : {Cell::text(time.figure), Cell::number(time.before), Cell::number(time.after), Cell::number(time.change),
+      for (Cell cell : {Cell::text(keys ? time.figure : std::string(column_named(time.figure).label)), Cell::number(time.before), Cell::number(time.after), Cell::number(time.change),
                         std::isnan(time.noise) ? (is_predicted(time.figure) ? Cell() : Cell::status("no spread")) : Cell::number(time.noise), Cell::text(time.judgement())})
         row.push_back(std::move(cell));
       table.add_row(std::move(row));
@@ -179,7 +173,7 @@ Document view_difference(const RecordDifference& difference, const std::string& 
   for (const ResultDifference& pair : difference.pairs)
     for (const std::string& count : pair.counts) document.warning(fmt::format("{}: {}", configuration_text(*pair.after), count));
   for (const ResultDifference& pair : difference.pairs)
-    for (const std::string& time : pair.lost) document.skipped(fmt::format("{}: {} is only in {}", configuration_text(*pair.after), time, before_name));
+    for (const std::string& time : pair.lost) document.skipped(fmt::format("{}: {} is only in {}", configuration_text(*pair.after), column_named(time).label, before_name));
   for (const Result* result : difference.only_before) document.skipped(fmt::format("{} is only in {}", configuration_text(*result), before_name));
   for (const Result* result : difference.only_after) document.skipped(fmt::format("{} is only in {}", configuration_text(*result), after_name));
   for (const RecordNote& note : difference.notes) document.add(Note{note.severity, note.text});

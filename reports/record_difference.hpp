@@ -36,7 +36,7 @@ struct ResultDifference {
   std::vector<TimeChange> times;
   std::vector<std::string> lost;        // "measured_s": times that only the first has
   std::vector<OpChange> ops;            // ops that both have measured
-  std::vector<std::string> counts;      // "flops_matmul 100 -> 90": exact figures that differ
+  std::vector<std::string> counts;      // "matmul FLOP 100 -> 90": exact figures that differ
 };
 
 // Points into the two records.
@@ -53,6 +53,7 @@ RecordDifference compare_records(const Record& before, const Record& after);
 std::string configuration_text(const Result& result);
 
 // The report. `names`: of the two records; `ops`: a table of ops per configuration.
-Document view_difference(const RecordDifference& difference, const std::string& before_name, const std::string& after_name, bool ops);
+// `keys`: which time a row is about by its key, for files; else by its heading.
+Document view_difference(const RecordDifference& difference, const std::string& before_name, const std::string& after_name, bool ops, bool keys = false);
 
 }  // namespace fathom

@@ -7,10 +7,12 @@
 #include <map>
 #include <set>
 
+#include "reports/part_looks.hpp"
+
 namespace fathom {
 namespace {
 
-constexpr std::size_t kColours = 8;  // of the palette: more parts than that share one "other"
+constexpr std::size_t kShown = 8;  // more parts than that, and the smallest are summed up as "other"
 
 std::string words_of(const Figures& figures, const char* key) {
   const Cell* cell = figures.find(key);
@@ -114,19 +116,21 @@ void add_bars(Document& document, const Record& record) {
         weight[part] += op.number(key);
       }
       if (sum.empty()) continue;
-      plot.categories.push_back(series_name(record, result) + ", " + which);
+      const bool one_by_one = key == "measured_s" && result.totals.number("normalised_s") > 0;
+      plot.categories.push_back(series_name(record, result) + ", " + which + (one_by_one ? ", op by op" : ""));
       sums.push_back(std::move(sum));
-      normalised = normalised || (key == "measured_s" && result.totals.number("normalised_s") > 0);
+      normalised = normalised || one_by_one;
     }
   if (plot.categories.empty()) return;
   if (normalised)
-    plot.caption = "Measured bars add up ops that were timed one by one and scaled to the machine state of the calibration: they are the `normalised` time, not `measured`, which is end to end.";
+    plot.caption = "Bars are sums of ops. Measured op by op they were timed one at a time and scaled to the machine state of the calibration: that is the `normalised` time, not `measured`, which is the step end to end. "
+                   "Predicted bars are of ops timed in that way.";
   std::set<std::string> shown(parts.begin(), parts.end());
-  while (shown.size() > (shown.size() == parts.size() ? kColours : kColours - 1))
+  while (shown.size() > (shown.size() == parts.size() ? kShown : kShown - 1))
     shown.erase(std::min_element(shown.begin(), shown.end(), [&](const std::string& a, const std::string& b) { return weight[a] < weight[b]; }));
   for (const std::string& part : parts)
-    if (shown.count(part) > 0) plot.series.push_back({part, {}});
-  if (shown.size() < parts.size()) plot.series.push_back({"other", {}});
+    if (shown.count(part) > 0) plot.series.push_back({part, {}, part_look(part)});
+  if (shown.size() < parts.size()) plot.series.push_back({"other", {}, kOtherLook});
   for (const auto& sum : sums)
     for (BarPlot::Series& series : plot.series) {
       double value = 0;

@@ -7,59 +7,18 @@
 #include <functional>
 
 #include "reports/format.hpp"
+#include "reports/record_names.hpp"
 #include "reports/record_tables.hpp"
 
 namespace fathom {
 namespace {
 
-using Results = std::vector<const Result*>;
-
 std::string three_digits(double fraction) { return format_value(fraction, Unit::kPercent, 3); }
-
-// What of the scenario tells the results of a record apart: keys of varying() without the model.
-std::vector<std::string> telling_apart(const Results& results) {
-  std::vector<Figures> rows;
-  for (const Result* result : results) rows.push_back(identified(*result, {}));
-  std::vector<std::string> keys = varying(rows);
-  std::erase(keys, "model");
-  return keys;
-}
-
-Results all_results(const Record& record) {
-  Results results;
-  for (const Result& result : record.results) results.push_back(&result);
-  return results;
-}
-
-// "`mod-60m`, batch 8"; several results that say the same: "`mod-60m`, batch 1 / 8". More than four values are a first and a last one.
-std::string configuration_name(const Results& results, const std::vector<std::string>& keys) {
-  std::string text = fmt::format("`{}`", results.front()->model);
-  for (const std::string& key : keys) {
-    std::vector<std::string> values;
-    bool words = false;
-    for (const Result* result : results) {
-      const Figures row = identified(*result, {});
-      const Cell* cell = row.find(key);
-      if (!cell) continue;
-      words = cell->words() != nullptr;
-      const std::string value = cell->exact() ? grouped(*cell->exact()) : exact_text(*cell);
-      if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
-    }
-    if (values.empty()) continue;
-    const std::string list = values.size() > 4 ? fmt::format("{} ... {}", values.front(), values.back()) : fmt::format("{}", fmt::join(values, " / "));
-    text += fmt::format(", {}{}", words ? "" : key + " ", list);
-  }
-  return text;
-}
 
 struct Said {
   Results of;
   std::string sentence;
 };
-
-bool one_model(const Results& results) {
-  return std::all_of(results.begin(), results.end(), [&](const Result* each) { return each->model == results.front()->model; });
-}
 
 // One after the other; neighbours of one model that say the same are one.
 std::vector<Said> said_of(const Results& results, const std::function<std::string(const Result&)>& sentence) {
@@ -111,16 +70,10 @@ Figure figure_named(const char* key) {
   return [key](const Result& result) { return result.totals.number(key); };
 }
 
-// Results by model, in order of appearance; all together where they are of many models.
-std::vector<Results> results_by_model(const Results& results) {
-  std::vector<Results> groups;
-  for (const Result* result : results) {
-    const auto group = std::find_if(groups.begin(), groups.end(), [&](const Results& each) { return each.front()->model == result->model; });
-    if (group == groups.end()) groups.push_back({result});
-    else group->push_back(result);
-  }
-  if (groups.size() > kMostSentences) return {results};
-  return groups;
+// Results by model; all together where they are of many models.
+std::vector<Results> few_groups(const Results& results) {
+  std::vector<Results> groups = by_model(results);
+  return groups.size() > kMostSentences ? std::vector<Results>{results} : groups;
 }
 
 // "`mod-60m` in 8 configurations" or "24 configurations of 8 models".
@@ -187,7 +140,7 @@ void add_pair_sentences(Document& document, const Record& record) {
   };
   const std::vector<Said> all = said_of(results, pair_sentence);
   if (all.size() <= kMostSentences) return say(all);
-  for (const Results& group : results_by_model(results)) {
+  for (const Results& group : few_groups(results)) {
     const std::vector<Said> alone = said_of(group, pair_sentence);
     if (alone.size() == 1) say(alone);
     else document.paragraph(fmt::format("{} {}.", group_name(group), pairs_sentence(group, keys)));
@@ -273,7 +226,7 @@ void add_relative_sentences(Document& document, const Record& record) {
     for (const Said& said : all) document.paragraph(fmt::format("{} {}.", configuration_name(said.of, keys), said.sentence));
     return;
   }
-  for (const Results& group : results_by_model(results)) {
+  for (const Results& group : few_groups(results)) {
     std::string text;
     for (const auto& [key, what] : kRelative)
       if (const std::string ratio = extremes(group, keys, figure_named(key), kRatioText); !ratio.empty()) text += fmt::format("{}{} times {}", text.empty() ? "" : ", ", ratio, what);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
@@ -69,7 +70,10 @@ bool profiled(const Result& result) { return result.totals.has("rung"); }
 std::string left_out(const std::vector<std::string>& shown, const std::vector<Figures>& rows) {
   std::string names;
   for (const std::string& key : without(without(all_keys(rows), shown), kProfileKeys))
-    if (key != "status" && find_column(key)) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", key);
+    if (const Column* column = find_column(key); column && key != "status") {
+      const bool own = find_heading(column->label) == column;  // by which --columns finds it
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", own ? std::string(column->label) : fmt::format("`{}`", key));
+    }
   return names.empty() ? "" : fmt::format("Not shown: {} (`--columns all`; CSV and JSON have them).", names);
 }
 
@@ -160,50 +164,6 @@ void add_profile_summary(Document& document, const Record& record, const ViewOpt
   document.add(make_table("profile", "Profile: counted and traced against needed", rows, {"model", "phase", "batch", "seq", "context"}, page ? kProfilePageKeys : kProfileTotalKeys));
 }
 
-// Predicted and measured time, FLOPs and bytes by part of the model; in training also by pass.
-void add_sums(Document& document, const Record& record, const std::string& by, const std::string& title) {
-  std::vector<Figures> rows;
-  bool several = false;
-  for (const Result& result : record.results) {
-    std::vector<std::string> groups;
-    for (const Figures& op : result.ops)
-      if (const Cell* cell = op.find(by); cell && cell->words() && std::find(groups.begin(), groups.end(), *cell->words()) == groups.end()) groups.push_back(*cell->words());
-    several = several || groups.size() > 1;
-    double all = 0;
-    for (const Figures& op : result.ops) all += op.number("measured_s") > 0 ? op.number("measured_s") : 0;
-    for (const std::string& group : groups) {
-      Figures row;
-      row.set("model", Cell::text(result.model));
-      for (const std::string& key : kIdentity)
-        if (const Cell* cell = result.scenario.find(key)) row.set(key, *cell);
-      if (!result.machine.empty()) row.set("machine", Cell::text(result.machine));
-      row.set(by, Cell::text(group));
-      double predicted = 0, measured = 0;
-      std::vector<std::pair<const char*, u128>> counts = {{"flops_matmul", 0}, {"bytes_read", 0}, {"bytes_written", 0}};
-      for (const Figures& op : result.ops) {
-        const Cell* cell = op.find(by);
-        if (!cell || !cell->words() || *cell->words() != group) continue;
-        predicted += op.number("predicted_s") > 0 ? op.number("predicted_s") : 0;
-        measured += op.number("measured_s") > 0 ? op.number("measured_s") : 0;
-        for (auto& [key, sum] : counts)
-          if (const Cell* count = op.find(key); count && count->exact()) sum += *count->exact();
-      }
-      if (predicted > 0) row.set("predicted_s", Cell::number(predicted));
-      // Ops of a measurement are normalised, which their configuration's measured_s is not; those of a trace are as they ran.
-      if (measured > 0) row.set(result.totals.has("normalised_s") ? "normalised_s" : "measured_s", Cell::number(measured));
-      if (predicted > 0 && measured > 0) row.set("error", Cell::number(predicted / measured - 1));
-      if (measured > 0 && all > 0) row.set("share", Cell::number(measured / all));
-      row.set("flops_matmul", Cell::count(counts[0].second));
-      row.set("bytes_moved", Cell::count(counts[1].second + counts[2].second));
-      rows.push_back(std::move(row));
-    }
-  }
-  if (!several) return;
-  std::vector<std::string> lead = varying(rows);
-  lead.push_back(by);
-  document.add(make_table("by-" + by, title, rows, lead, {"predicted_s", "normalised_s", "measured_s", "share", "error", "flops_matmul", "bytes_moved"}));
-}
-
 // Why ops have no grade, one row per reason: a table of ops has no room for sentences.
 void add_reasons(Document& document, const std::vector<Figures>& ops) {
   std::vector<Figures> rows;
@@ -248,6 +208,35 @@ void set_origin(Figures& row, const Record& record, const Result& result) {
 
 }  // namespace
 
+namespace {
+
+bool same_start(const ReportTable::Row& a, const ReportTable::Row& b, std::size_t columns) {
+  for (std::size_t c = 0; c < columns; ++c)
+    if (exact_text(a.cells[c]) != exact_text(b.cells[c])) return false;
+  return true;
+}
+
+// As many of the `leading` columns but the last as several rows share, one after the other and nowhere else; those are shown once for all of them.
+std::size_t grouping(const ReportTable& table, std::size_t leading) {
+  for (std::size_t columns = leading == 0 ? 0 : leading - 1; columns > 0; --columns) {
+    std::vector<std::size_t> starts;
+    for (std::size_t r = 0; r < table.rows.size(); ++r)
+      if (r == 0 || !same_start(table.rows[r - 1], table.rows[r], columns)) starts.push_back(r);
+    const bool apart = std::any_of(starts.begin(), starts.end(), [&](std::size_t at) {
+      return std::any_of(starts.begin(), starts.end(), [&](std::size_t other) { return other < at && same_start(table.rows[other], table.rows[at], columns); });
+    });
+    if (!apart && starts.size() < table.rows.size()) return columns;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void name_column(ReportTable& table, std::string_view key, const char* label) {
+  for (ReportColumn& column : table.columns)
+    if (column.key == key) column.label = label;
+}
+
 ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& wanted) {
   ReportTable table(std::move(key), std::move(title));
   std::vector<std::string> keys;
@@ -267,6 +256,9 @@ ReportTable make_table(std::string key, std::string title, const std::vector<Fig
     table.add_row(std::move(cells));
   }
   table.wide = true;  // what a page shows of a record is chosen here
+  std::size_t leading = 0;
+  while (leading < keys.size() && std::find(lead.begin(), lead.end(), keys[leading]) != lead.end()) ++leading;
+  table.group = grouping(table, leading);
   return table;
 }
 
@@ -325,11 +317,6 @@ void add_result_tables(Document& document, const Record& record, const ViewOptio
   add_profile_summary(document, record, options);
 }
 
-void add_sum_tables(Document& document, const Record& record) {
-  add_sums(document, record, "part", "By part of the model");
-  add_sums(document, record, "pass", "By pass");
-}
-
 void add_op_tables(Document& document, const Result& result, const ViewOptions& options) {
   std::vector<Figures> ops = result.ops;
   for (Figures& op : ops) {
@@ -345,6 +332,7 @@ void add_op_tables(Document& document, const Result& result, const ViewOptions& 
     for (const std::string& key : without(without(all_keys(result.ops), kProfileKeys), {"status"})) keys.push_back(key);
   }
   ReportTable table = make_table("ops", "", ops, {"path"}, keys);
+  if (result.totals.has("normalised_s")) name_column(table, "measured_s", kOpByOp);
   const std::vector<const ReportTable*> before = tables_of(document);
   const bool first = std::none_of(before.begin(), before.end(), [](const ReportTable* each) { return each->key == "ops"; });
   if (page && first) {  // once is enough

@@ -13,6 +13,10 @@ namespace fathom {
 
 // Columns of `lead`, then of `wanted`, that any row has; empty columns are left out.
 ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& wanted);
+// The heading of times that were measured one op at a time, and add up to the normalised step and not to the one that ran as a whole.
+inline constexpr const char* kOpByOp = "measured, op by op";
+// Another heading for the column `key`, where the table has it.
+void name_column(ReportTable& table, std::string_view key, const char* label);
 // Every key that any row has, in order of first use.
 std::vector<std::string> all_keys(const std::vector<Figures>& rows);
 // The figures with model, scenario and machine before them.

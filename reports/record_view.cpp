@@ -8,9 +8,13 @@
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
 #include "reports/record.hpp"
+#include "reports/record_faster.hpp"
+#include "reports/record_names.hpp"
+#include "reports/record_notes.hpp"
 #include "reports/record_plots.hpp"
 #include "reports/record_sentences.hpp"
 #include "reports/record_tables.hpp"
+#include "reports/run_facts.hpp"
 
 namespace fathom {
 namespace {
@@ -45,13 +49,8 @@ std::string asked_text(const Record& record) {
 }
 
 void add_environment(KeyValues& list, const Figures& environment, const std::function<bool(const std::string&)>& wanted) {
-  for (const auto& [key, cell] : environment.items()) {
-    if (wanted && !wanted(key)) continue;
-    // The names of facts end in their unit; processor time that others took is in cores.
-    const bool cores = cell.is_number() && (key == "foreign_cpu" || key == "steal");
-    const Unit unit = key.ends_with("_flops_per_s") ? Unit::kFlopRate : key.ends_with("_bytes") ? Unit::kBytes : Unit::kNone;
-    list.items.push_back({"", key, cores ? Cell::text(significant(cell.value(), 4) + " cores") : cell, cell.is_number() ? unit : Unit::kText, ""});
-  }
+  for (const auto& [key, cell] : environment.items())
+    if (!wanted || wanted(key)) list.items.push_back(run_fact(key, cell));
 }
 
 namespace {
@@ -68,6 +67,15 @@ void note_missing_columns(Document& document, const ViewOptions& options) {
   if (!names.empty()) document.skipped(fmt::format("nothing here has a figure for {}{}", names, options.ops ? "" : " (ops have more: --ops)"));
 }
 
+// "mod-60m, prefill, batch 8".
+std::string op_list_name(const Result& result, std::vector<std::string> keys) {
+  std::erase(keys, "phase");
+  keys.insert(keys.begin(), "phase");
+  std::string name = configuration_name({&result}, keys);
+  std::erase(name, '`');
+  return name;
+}
+
 void add_notes(Document& document, const std::vector<RecordNote>& notes) {
   for (const RecordNote& note : notes) document.add(Note{note.severity, note.text});
 }
@@ -82,6 +90,8 @@ Document view_record(const Record& record, const ViewOptions& options) {
   document.title = fmt::format("fathom {}: {}", record.command, models.size() > 6 ? fmt::format("{} models", models.size()) : fmt::format("{}", fmt::join(models, ", ")));
   if (const std::string asked = asked_text(record); !asked.empty()) document.paragraph("Asked: " + asked + ".");
   add_sentences(document, record);
+  if (options.page)
+    for (const std::string& sentence : faster_sentences(record)) document.paragraph(sentence + ".");
   add_result_tables(document, record, options);
   const bool timed = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.has("predicted_s") || r.totals.has("measured_s"); });
   if (options.ops && timed) {
@@ -92,15 +102,14 @@ Document view_record(const Record& record, const ViewOptions& options) {
   }
   for (const Result& result : record.results) {
     if (options.ops && !result.ops.empty()) {
-      document.heading(fmt::format("Ops of {}{}", result.model, result.scenario.find("phase") && result.scenario.find("phase")->words() ? ", " + *result.scenario.find("phase")->words() : ""));
+      document.heading("Ops of " + op_list_name(result, telling_apart(all_results(record))));
       add_op_tables(document, result, options);
     }
     if (options.ops && !result.parts.empty() && result.ops.empty()) document.add(make_table("parts", "Parts of " + result.model, result.parts, {"part"}, all_keys(result.parts)));
-    add_notes(document, result.notes);
   }
   const auto add_run = [&](const std::string& title, const RecordSource& run) {
     const auto& [file, command, arguments, version, started, environment] = run;
-    if (!environment.items().empty()) {
+    if (!environment.items().empty() || options.page) {
       KeyValues list;
       if (!version.empty()) list.add_text("made by", version);
       if (!started.empty()) list.add_text("started", started);
@@ -108,14 +117,19 @@ Document view_record(const Record& record, const ViewOptions& options) {
       add_environment(list, environment, [&](const std::string& key) { return all || std::find(kBriefly.begin(), kBriefly.end(), key) != kBriefly.end(); });
       document.heading(title).add(std::move(list));
     }
-    if (!arguments.empty()) document.heading("Reproduce", environment.items().empty() ? 2 : 3).code("fathom " + arguments);
+    if (!arguments.empty()) document.heading("Reproduce", environment.items().empty() && !options.page ? 2 : 3).code("fathom " + arguments);
   };
   note_missing_columns(document, options);
-  if (!record.notes.empty() && options.ops && timed) document.heading("Notes");
+  const std::vector<RecordNote> notes = notes_of_results(record);
+  if (!(record.notes.empty() && notes.empty()) && (options.page || (options.ops && timed))) document.heading("Notes");
+  add_notes(document, notes);
   add_notes(document, record.notes);
-  if (record.sources.empty()) add_run("Machine and run", {"", record.command, record.arguments, record.version, record.started, record.environment});
-  for (const RecordSource& source : record.sources) add_run(fmt::format("{}: machine and run", source.file), source);
+  if (record.sources.empty()) add_run(kMachineAndRun, {"", record.command, record.arguments, record.version, record.started, record.environment});
+  for (const RecordSource& source : record.sources) add_run(fmt::format("{}: {}", kMachineAndRun, source.file), source);
   if (options.glossary) document.glossary();
+  // On a terminal what is read first stands last.
+  if (!options.page)
+    for (const std::string& sentence : faster_sentences(record)) document.paragraph(sentence + ".");
   return document;
 }
 

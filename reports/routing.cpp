@@ -78,6 +78,8 @@ void add_routing(Document& document, const RoutingRecord& routing, const std::st
   map.key = "routing-map" + key_suffix;
   map.title = "Which token took which block";
   map.tokens = routing.labels;
+  map.prompt = static_cast<std::size_t>(routing.prompt);
+  if (routing.prompt > 0) map.caption = fmt::format("Tokens 0 to {} are the prompt, those from {} on were generated one by one; the last one passes no block.", routing.prompt - 1, routing.prompt);
   RoutingMap::Frame frame;
   frame.label = label;
   BarPlot participation;
@@ -108,13 +110,14 @@ void add_routing(Document& document, const RoutingRecord& routing, const std::st
 ReportTable routing_table(const RoutingRecord& routing) {
   ReportTable table("routing", "Which token took which block");
   const bool labelled = !routing.labels.empty();
-  for (const char* key : {"block", "token", "token_text", "routed", "taken", "router_weight"})
-    if (labelled || std::string_view(key) != "token_text") table.add_column(key);
+  for (const std::string_view key : {"block", "token", "token_text", "generated", "routed", "taken", "router_weight"})
+    if ((labelled || key != "token_text") && (routing.prompt > 0 || key != "generated")) table.add_column(key);
   for (const RoutingRecord::Layer& layer : routing.layers)
     for (std::int64_t t = 0; t < routing.tokens; ++t) {
       const auto at = static_cast<std::size_t>(t);
       std::vector<Cell> row = {Cell::count(static_cast<u128>(layer.layer)), Cell::count(static_cast<u128>(t))};
       if (labelled) row.push_back(Cell::text(routing.labels[at]));
+      if (routing.prompt > 0) row.push_back(Cell::count(t >= routing.prompt ? 1 : 0));
       row.push_back(Cell::count(layer.routed ? 1 : 0));
       row.push_back(Cell::count(!layer.routed || layer.taken[at] == '1' ? 1 : 0));
       row.push_back(layer.weights.empty() ? Cell() : Cell::number(layer.weights[at]));
@@ -124,7 +127,9 @@ ReportTable routing_table(const RoutingRecord& routing) {
 }
 
 void write_routing(JsonWriter& json, const RoutingRecord& routing) {
-  json.begin_object().member("tokens", static_cast<u128>(routing.tokens)).key("blocks").begin_array();
+  json.begin_object().member("tokens", static_cast<u128>(routing.tokens));
+  if (routing.prompt > 0) json.member("prompt", static_cast<u128>(routing.prompt));
+  json.key("blocks").begin_array();
   for (const RoutingRecord::Layer& layer : routing.layers) {
     json.begin_object().member("layer", static_cast<u128>(layer.layer));
     json.member("participation", layer.participation(routing.tokens));
@@ -158,6 +163,11 @@ RoutingRecord read_routing(const JsonValue& object) {
   const u128 tokens = object.at("tokens").as_u128("routing.tokens");
   if (tokens > 100'000'000) throw_input("routing: too many tokens", {"", 0, "routing/tokens"});
   routing.tokens = static_cast<std::int64_t>(tokens);
+  if (const JsonValue* prompt = object.find("prompt")) {
+    const u128 length = prompt->as_u128("routing.prompt");
+    if (length > tokens) contradicts("the prompt has more tokens than were routed", "prompt");
+    routing.prompt = static_cast<std::int64_t>(length);
+  }
   for (const JsonValue& block : object.at("blocks").as_array("routing.blocks")) {
     RoutingRecord::Layer layer;
     layer.layer = static_cast<int>(block.at("layer").as_u128("layer"));

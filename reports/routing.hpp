@@ -27,6 +27,7 @@ struct RoutingRecord {
     double participation = 0;      // mean over them and the routed blocks
   };
   std::int64_t tokens = 0;
+  std::int64_t prompt = 0;           // of a generation: its first tokens are the prompt, the others were generated; 0: nothing was generated
   std::vector<Layer> layers;
   std::vector<std::string> labels;   // of the tokens; may be empty; saved where `complete`
   std::vector<ClassShare> classes;   // may be empty
@@ -42,7 +43,7 @@ struct RoutingRecord {
 // The map, participation per block, histogram of router weights (log10 of counts), participation per token class.
 void add_routing(Document& document, const RoutingRecord& routing, const std::string& label, const std::string& key_suffix = "");
 
-// One row per block and token: `block`, `token`, `token_text` where tokens have labels, `routed`, `taken`, `router_weight`.
+// One row per block and token: `block`, `token`, `token_text` where tokens have labels, `generated` of a generation, `routed`, `taken`, `router_weight`.
 ReportTable routing_table(const RoutingRecord& routing);
 
 // The object "routing" of a result. Reading throws Error(kInput) when it contradicts itself.

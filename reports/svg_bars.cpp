@@ -1,4 +1,4 @@
-// Horizontal bars: grouped, or stacked with the parts labelled where they have room.
+// Horizontal bars: grouped, or stacked with the parts labelled where they have room. Labels too long for the margin stand above their bars.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,14 +14,15 @@ namespace fathom {
 std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
   check_plot(plot);
   const double width = options.width;
-  const bool narrow = width < 500;
   const std::vector<double> lengths = bar_lengths(plot);  // when stacked: one per category
-  const Scale scale = make_scale({plot.value_label, plot.unit, false}, lengths, narrow ? 3 : 6, true);
-
   double label = 0;
   for (const std::string& category : plot.categories) label = std::max(label, text_width(category, 12));
-  // On a phone the category stands above its bars.
-  const double left = narrow ? 14 : std::min(label, 240.0) + 22;
+  // On a phone the category stands above its bars; so it does where the margin would cut it.
+  constexpr double kMargin = 240;
+  const bool narrow = width < 500 || label > kMargin;
+  const Scale scale = make_scale({plot.value_label, plot.unit, false}, lengths, width < 500 ? 3 : 6, true);
+
+  const double left = narrow ? 14 : label + 22;
   double value_room = 0;
   for (const double length : lengths)
     value_room = std::max(value_room, text_width(format_value(length, plot.unit), 12));
@@ -54,7 +55,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
   canvas = &drawing;
   canvas->title(left, plot.title);
   for (std::size_t s = 0; s < legend.size(); ++s) {
-    canvas->rect(legend[s].first, legend[s].second - 10, 12, 12, "f " + series_class(s));
+    canvas->filled(legend[s].first, legend[s].second - 10, 12, 12, look_of(plot, s), "");
     canvas->text(legend[s].first + 18, legend[s].second, plot.series[s].name, "start");
   }
   const auto at_x = [&](double v) { return left + (right - left) * scale.position(v); };
@@ -71,8 +72,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
       canvas->text(left, y + 12, plot.categories[c], "start");
       y += head;
     } else {
-      const int fits = static_cast<int>((left - 14) / (0.56 * 12));
-      canvas->text(left - 8, y + group / 2 + 4, clip_middle(plot.categories[c], fits), "end");
+      canvas->text(left - 8, y + group / 2 + 4, plot.categories[c], "end");
     }
     double sum = 0;
     for (std::size_t s = 0; s < plot.series.size(); ++s) {
@@ -88,12 +88,12 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
       std::string hover = fmt::format("{}, {}: {}", plot.categories[c], plot.series[s].name, shown);
       if (plot.stacked && lengths[c] > 0)
         hover += fmt::format(" ({})", format_value(value / lengths[c], Unit::kPercent));
-      canvas->rect(x1, row, x2 - x1, bar - (plot.stacked ? 0 : 2), "f seg " + series_class(s), hover);
+      canvas->filled(x1, row, x2 - x1, bar - (plot.stacked ? 0 : 2), look_of(plot, s), "seg", hover);
       if (!plot.stacked) {
         canvas->text(x2 + 5, row + bar / 2 + 3, shown, "start", "d");
       } else if (lengths[c] > 0) {
         const std::string share = fmt::format("{:.0f} %", 100 * value / lengths[c]);
-        if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", "in " + series_class(s));
+        if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", "in " + look_class(look_of(plot, s)));
       }
       sum += value;
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/part_looks.hpp"
 #include "reports/utf8.hpp"
 
 namespace fathom {
@@ -55,6 +56,8 @@ std::string series_class(std::size_t series) {
   return fmt::format("c{}", series % 8);
 }
 
+std::string look_class(int look) { return look == kOtherLook ? "co" : fmt::format("c{}", look_colour(look)); }
+
 // Okabe and Ito's palette without its yellow; the dark variants are lighter in the same order.
 std::string svg_colours() {
   return R"(:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#59636e;--grid:#dfe3e8;--soft:#f3f5f7;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b4568c;--c4:#c98a00;--c5:#56b4e9;--c6:#7a5c3e;--c7:#6b7280;--band:#8a94a0;--m0:#eceff2;--mf:#c3cad3}
@@ -70,8 +73,9 @@ std::string svg_rules() {
 .fp .ideal{stroke:var(--fg);stroke-width:1.2;stroke-dasharray:6 4;fill:none}.fp .band{fill:var(--band);fill-opacity:.18}
 .fp .l{fill:none;stroke-width:2;stroke-linejoin:round}.fp .dash{stroke-dasharray:7 4}.fp .e{fill:none;stroke-width:1.2;stroke-opacity:.7}
 .fp .m{stroke:var(--bg);stroke-width:.8}.fp .x{fill:none;stroke-width:2}.fp .seg{stroke:var(--bg);stroke-width:1.5}
-.fp .on{fill:var(--c0)}.fp .off{fill:var(--m0)}.fp .full{fill:var(--mf)}
-.fp .in{fill:var(--bg);font-weight:600}.fp .in.c1,.fp .in.c2,.fp .in.c4,.fp .in.c5{fill:#14171b}
+.fp .f.co{fill:var(--mf)}.fp .ht{stroke:var(--bg);stroke-width:1.6;fill:none;pointer-events:none}
+.fp .cut{stroke:var(--c1);stroke-width:2}.fp .on{fill:var(--c0)}.fp .off{fill:var(--m0)}.fp .full{fill:var(--mf)}
+.fp .in{fill:var(--bg);font-weight:600}.fp .in.c1,.fp .in.c2,.fp .in.c4,.fp .in.c5{fill:#14171b}.fp .in.co{fill:var(--fg)}
 )";
   for (int i = 0; i < 8; ++i)
     rules +=
@@ -109,6 +113,19 @@ void SvgCanvas::rect(double x, double y, double width, double height, std::strin
   body_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"{}\"", px(x), px(y), px(width),
                        px(height), classes);
   body_ += closed("rect", hover);
+}
+
+void SvgCanvas::filled(double x, double y, double width, double height, int look, std::string_view classes, std::string_view hover) {
+  rect(x, y, width, height, fmt::format("f {}{}{}", classes, classes.empty() ? "" : " ", look_class(look)), hover);
+  if (!look_hatched(look)) return;
+  // Diagonals, cut at the edges here: a pattern element would need a name that is its own on the whole page.
+  constexpr double kApart = 6;
+  std::string lines;
+  for (double from = kApart / 2 - height; from < width; from += kApart) {
+    const double left = std::max(from, 0.0), right = std::min(from + height, width);
+    if (right > left) lines += fmt::format("M{} {}L{} {}", px(x + left), px(y + height - (left - from)), px(x + right), px(y + height - (right - from)));
+  }
+  if (!lines.empty()) path(lines, "ht");
 }
 
 void SvgCanvas::path(const std::string& d, std::string_view classes, std::string_view hover) {

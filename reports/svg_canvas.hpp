@@ -20,6 +20,8 @@ class SvgCanvas {
 
   void line(double x1, double y1, double x2, double y2, std::string_view classes);
   void rect(double x, double y, double width, double height, std::string_view classes, std::string_view hover = "");
+  // A rectangle in a look of reports/part_looks.hpp; `classes` besides.
+  void filled(double x, double y, double width, double height, int look, std::string_view classes, std::string_view hover = "");
   void path(const std::string& d, std::string_view classes, std::string_view hover = "");
   // anchor: start, middle or end. `rotate` degrees around the point.
   void text(double x, double y, std::string_view words, std::string_view anchor, std::string_view classes = "t",
@@ -37,5 +39,7 @@ class SvgCanvas {
 
 // Class of the n-th series: "c0".."c7", used with "l" (line), "f" (fill).
 std::string series_class(std::size_t series);
+// The same of what is filled in a look of reports/part_looks.hpp; "co": the neutral one.
+std::string look_class(int look);
 
 }  // namespace fathom

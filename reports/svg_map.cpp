@@ -29,7 +29,8 @@ std::string render_svg(const RoutingMap& map, const SvgOptions& options) {
     for (const std::string& token : map.tokens) token_room = std::max(token_room, text_width(printable(token), 12));
     token_room = std::min(token_room, 90.0);
   }
-  const double top = (map.title.empty() ? 8 : 32) + (frame.label.empty() ? 0 : 16);
+  const bool generated = map.prompt > 0 && map.prompt < frame.states[0].size();
+  const double top = (map.title.empty() ? 8 : 32) + (frame.label.empty() ? 0 : 16) + (generated ? 18 : 0);
   const double bottom = top + row * static_cast<double>(blocks);
   const double axis = bottom + (named ? token_room + 14 : 18);
   const double height = axis + 46 + (width < 500 ? 18 : 0);
@@ -73,6 +74,14 @@ std::string render_svg(const RoutingMap& map, const SvgOptions& options) {
       const double pad = cell > 6 ? 0.75 : 0.25;
       canvas.rect(x_of(c) + pad, y + pad, cell - 2 * pad, row - 2 * pad, style, hover);
     }
+  }
+  if (generated) {
+    const double at = left + cell * static_cast<double>(map.prompt) / static_cast<double>(grid.tokens_per_cell);
+    const std::string words = "generated \u2192";
+    canvas.line(at, top - 14, at, bottom + 4, "cut");
+    // What is left of the line is the prompt: said where there is room for both.
+    canvas.text(std::min(at + 5, width - text_width(words, 12) - 4), top - 5, words, "start", "d");
+    if (at - left > text_width("prompt", 12) + 8) canvas.text(at - 5, top - 5, "prompt", "end", "d");
   }
   if (named) {
     for (std::size_t c = 0; c < cells; ++c) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "reports/format.hpp"
+#include "reports/part_looks.hpp"
 #include "reports/routing_grid.hpp"
 #include "reports/scale.hpp"
 #include "reports/text.hpp"
@@ -21,11 +22,7 @@ std::string repeat(std::string_view text, int times) {
 }
 
 // One fill per series, told apart without colour.
-std::string fill(std::size_t series, const TextOptions& options) {
-  static constexpr const char* kUnicode[] = {"█", "▒", "▓", "░", "▚", "▞", "▤", "▥"};
-  static constexpr const char* kAscii[] = {"#", "=", "+", "-", "%", "o", "x", "."};
-  return options.unicode ? kUnicode[series % 8] : kAscii[series % 8];
-}
+std::string fill(const BarPlot& plot, std::size_t series, const TextOptions& options) { return std::string(look_fill(look_of(plot, series), options.unicode)); }
 
 std::string titled(const std::string& title, const TextOptions& options) {
   std::string out;
@@ -45,7 +42,7 @@ std::string captioned(const std::string& caption, const TextOptions& options) {
 std::string legend(const BarPlot& plot, const TextOptions& options) {
   std::vector<std::string> items;
   for (std::size_t s = 0; s < plot.series.size(); ++s)
-    items.push_back(fill(s, options) + " " + printable(plot.series[s].name));
+    items.push_back(fill(plot, s, options) + " " + printable(plot.series[s].name));
   std::string out;
   for (const std::string& line : wrap_items(items, std::max(options.width, 20))) out += line + "\n";
   return out;
@@ -59,7 +56,6 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
   int label_width = 0;
   for (const std::string& category : plot.categories)
     label_width = std::max(label_width, display_width(printable(category)));
-  label_width = std::min(label_width, width / 3);
   double largest = 0;
   int value_width = 0;
   for (const double length : bar_lengths(plot)) {
@@ -67,7 +63,11 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
     value_width = std::max(value_width, display_width(format_value(length, plot.unit)));
   }
   for (const std::string& shown : plot.shown) value_width = std::max(value_width, display_width(printable(shown)));
-  const int room = std::max(width - label_width - value_width - 3, 4);
+  // A label that leaves little room stands on a line of its own above its bar: cut short it would name another configuration.
+  constexpr int kLeastBar = 10, kIndent = 2;
+  const bool above = label_width > width / 2 || width - label_width - value_width - 3 < kLeastBar;
+  const int margin = above ? kIndent : label_width;
+  const int room = std::max(width - margin - value_width - 3, 4);
   const auto cells = [&](double value) {
     return largest > 0 ? static_cast<int>(std::lround(std::clamp(value / largest, 0.0, 1.0) * room)) : 0;
   };
@@ -75,7 +75,9 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
   const bool told = plot.title.empty() || plot.value_label.empty() || plot.unit == Unit::kSeconds;
   std::string out = titled(told ? plot.title : plot.title + ": " + plot.value_label, options);
   for (std::size_t c = 0; c < plot.categories.size(); ++c) {
-    const std::string label = pad_right(clip_middle(printable(plot.categories[c]), label_width), label_width);
+    if (above)
+      for (const std::string& line : wrap(printable(plot.categories[c]), width)) out += line + "\n";
+    const std::string label = pad_right(above ? "" : printable(plot.categories[c]), margin);
     if (plot.stacked) {
       double sum = 0;
       std::string bar;
@@ -84,7 +86,7 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
         if (!(plot.series[s].values[c] > 0) || !plottable(plot.series[s].values[c])) continue;
         sum += plot.series[s].values[c];
         const int until = cells(sum);  // cumulative, so that rounding errors do not add up
-        bar += repeat(fill(s, options), until - drawn);
+        bar += repeat(fill(plot, s, options), until - drawn);
         drawn = until;
       }
       out += label + " " + bar + " " + format_value(sum, plot.unit) + "\n";
@@ -92,9 +94,9 @@ std::string render_text(const BarPlot& plot, const TextOptions& options) {
     }
     for (std::size_t s = 0; s < plot.series.size(); ++s) {
       const double value = plot.series[s].values[c];
-      out += (s == 0 ? label : std::string(static_cast<std::size_t>(label_width), ' ')) + " ";
+      out += (s == 0 ? label : std::string(static_cast<std::size_t>(margin), ' ')) + " ";
       out += plottable(value)
-                 ? repeat(fill(s, options), std::max(cells(value), 0)) + " " + (plot.shown.empty() ? format_value(value, plot.unit) : printable(plot.shown[c]))
+                 ? repeat(fill(plot, s, options), std::max(cells(value), 0)) + " " + (plot.shown.empty() ? format_value(value, plot.unit) : printable(plot.shown[c]))
                  : "n/a";
       out += "\n";
     }
@@ -224,6 +226,10 @@ std::string render_text(const RoutingMap& map, const TextOptions& options) {
       out +=
           line + " " + pad_left(grid.full[b] ? "full" : format_value(grid.participation[b], Unit::kPercent), 6) + "\n";
     }
+    if (map.prompt > 0) {
+      const std::size_t at = static_cast<std::size_t>(label_width) + 1 + map.prompt / grid.tokens_per_cell;
+      out += std::string(at, ' ') + (unicode ? "▲" : "^") + "\n";
+    }
     if (grid.tokens_per_cell > 1) {
       for (const std::string& line :
            wrap(fmt::format("one character is {} tokens; darker: more of them processed", grid.tokens_per_cell),
@@ -234,6 +240,7 @@ std::string render_text(const RoutingMap& map, const TextOptions& options) {
   }
   std::vector<std::string> key = unicode ? std::vector<std::string>{"█ processed", "· skipped"} : std::vector<std::string>{"# processed", ". skipped"};
   if (any_full) key.emplace_back(unicode ? "═ full block (not routed)" : "= full block (not routed)");
+  if (map.prompt > 0) key.push_back(fmt::format("{} from token {} on: generated", unicode ? "▲" : "^", map.prompt));
   for (const std::string& line : wrap_items(key, width)) out += line + "\n";
   return out + captioned(map.caption, options);
 }

@@ -120,10 +120,11 @@ std::string render_text(const ReportTable& table, const TextOptions& options) {
   std::vector<std::vector<std::string>> texts;
   std::vector<const ReportTable::Row*> rows;
   std::size_t taken = 0;
-  for (const ReportTable::Row& row : table.rows) {
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    const ReportTable::Row& row = table.rows[r];
     if (!row.total && taken++ >= limit) continue;
     std::vector<std::string> line;
-    for (std::size_t c = 0; c < columns; ++c) line.push_back(without_ticks(footnotes.shown(row.cells[c], table.columns[c])));
+    for (std::size_t c = 0; c < columns; ++c) line.push_back(c < table.group && repeats_group(table, r) ? "" : without_ticks(footnotes.shown(row.cells[c], table.columns[c])));
     texts.push_back(std::move(line));
     rows.push_back(&row);
   }

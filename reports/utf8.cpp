@@ -128,6 +128,17 @@ int display_width(std::string_view text) {
   return width;
 }
 
+namespace {
+
+bool is_digit(std::string_view text, std::size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; }
+
+// Digits, and points and commas between them.
+bool in_number(std::string_view text, std::size_t at) {
+  return is_digit(text, at) || (at > 0 && at < text.size() && (text[at] == '.' || text[at] == ',') && is_digit(text, at - 1) && is_digit(text, at + 1));
+}
+
+}  // namespace
+
 std::string clip_middle(std::string_view text, int width, std::string_view ellipsis) {
   if (display_width(text) <= width) return std::string(text);
   const int room = width - display_width(ellipsis);
@@ -152,6 +163,9 @@ std::string clip_middle(std::string_view text, int width, std::string_view ellip
     used += point->second;
     from = point->first;
   }
+  // Half a number would be another number: it goes as a whole.
+  while (from < text.size() && in_number(text, from) && in_number(text, from - 1)) ++from;
+  while (!head.empty() && text.starts_with(head) && in_number(text, head.size()) && in_number(text, head.size() - 1)) head.pop_back();
   return head + std::string(ellipsis) + std::string(text.substr(from));
 }
 

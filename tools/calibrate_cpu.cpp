@@ -17,7 +17,9 @@
 #include "models/calibration.hpp"
 #include "models/machine_ini.hpp"
 #include "models/registry.hpp"
+#include "reports/run_facts.hpp"
 #include "reports/save.hpp"
+#include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/machines.hpp"
 #include "tools/observer.hpp"
@@ -30,7 +32,7 @@ constexpr int kMinRounds = 4, kMaxRounds = 40;
 constexpr double kDisturbed = 0.1;     // A/A spread of a whole pass beyond which it is measured again
 constexpr double kSecondsAgain = 15;   // for all that is
 
-struct Case {
+struct TimedCase {
   CalibrationCase source;
   std::unique_ptr<Workload> workload;
   double expected = 0;      // seconds of a pass, by roofline
@@ -109,7 +111,7 @@ class Calibrator {
     PredictOptions options;
     options.threads = threads_;
     for (CalibrationCase& source : designed(flags_)) {
-      Case each;
+      TimedCase each;
       each.source = std::move(source);
       try {
         each.workload = std::make_unique<Workload>(build(each.source.network, each.source.scenario));
@@ -124,7 +126,7 @@ class Calibrator {
       cases_.push_back(std::move(each));
     }
     // The long ones first: what they take beyond their share is missing from the short ones, which get enough rounds anyway.
-    std::stable_sort(cases_.begin(), cases_.end(), [](const Case& a, const Case& b) { return a.expected > b.expected; });
+    std::stable_sort(cases_.begin(), cases_.end(), [](const TimedCase& a, const TimedCase& b) { return a.expected > b.expected; });
   }
 
   // One after the other, each alone: what a pass finds in the caches is what it left there, as in a step that repeats.
@@ -134,13 +136,13 @@ class Calibrator {
       cases_[i].measurement = measured(cases_[i], std::max(0.05, (begin + flags_.time - elapsed()) / static_cast<double>(cases_.size() - i)), begin);
     measure_disturbed_again(begin);
     progress_.clear();
-    for (const Case& each : cases_) {
+    for (const TimedCase& each : cases_) {
       for (const ReferenceMeasurement& r : each.measurement.references) seen_[reference_name(r.name, each.measurement.placement)].push_back(r.p25);
       for (const auto& [name, noise] : each.measurement.class_noise) noises_[name].push_back(noise);
     }
   }
 
-  Measurement measured(const Case& each, double seconds, double begin) {
+  Measurement measured(const TimedCase& each, double seconds, double begin) {
     BindOptions bind;
     bind.threads = threads_;
     bind.norm_epsilon = each.source.network.norm_epsilon;
@@ -188,7 +190,7 @@ class Calibrator {
   // Everything was measured relative to the first run's references; the machine's typical state is the median over all runs in which its cores lay alike.
   void normalise() {
     for (const auto& [name, values] : seen_) machine_.references[name] = median(values);
-    for (Case& each : cases_)
+    for (TimedCase& each : cases_)
       for (int i = 0; i < static_cast<int>(each.workload->ops().size()); ++i) {
         OpMeasurement& op = each.measurement.ops[i];
         const auto from = nominal_.find(op.reference);
@@ -200,7 +202,7 @@ class Calibrator {
 
   void fit() {
     std::vector<CalibrationRun> runs;
-    for (const Case& each : cases_) runs.push_back({each.workload.get(), &each.measurement, kReferenceBytes});
+    for (const TimedCase& each : cases_) runs.push_back({each.workload.get(), &each.measurement, kReferenceBytes});
     StreamedRows streamed;
     for (const std::string& name : flags_.dtypes) {
       const DType dtype = parse_dtype(name);
@@ -212,7 +214,7 @@ class Calibrator {
     }
     // The file says how the cores lay most of the time; points of both placements are fitted together.
     std::map<Placement, int> lay;
-    for (const Case& each : cases_) ++lay[each.measurement.placement];
+    for (const TimedCase& each : cases_) ++lay[each.measurement.placement];
     apart_ = lay[Placement::kApart];
     machine_ = placed(machine_, apart_ > lay[Placement::kTogether] ? Placement::kApart : lay[Placement::kTogether] > 0 ? Placement::kTogether : Placement::kUnknown);
     const std::vector<CalibrationPoint> points = calibration_points(machine_, runs, threads_);
@@ -239,7 +241,10 @@ class Calibrator {
     if (measured_again_ > 0) facts.add_text("measured again", fmt::format("{} workloads that something had disturbed", measured_again_));
     if (threads_ > 1) facts.add_text("cores", fmt::format("with last caches of their own during {} of {} workloads, sharing one during the others", apart_, cases_.size()));
     const auto state = observer_ ? observer_->observe() : std::map<std::string, double>{};
-    for (const auto& [name, value] : state) facts.items.push_back({"", name, Cell::number(value), Unit::kNone, "cores, mean over the calibration"});
+    for (const auto& [name, value] : state) {
+      facts.items.push_back(run_fact(name, Cell::number(value)));
+      facts.items.back().source = "mean over the calibration";
+    }
     document.add(facts);
     if (const auto foreign = state.find("foreign_cpu"); foreign != state.end() && foreign->second > 0.1)
       document.warning(fmt::format("other processes used {:.2f} cores meanwhile: calibrate again on an idle machine before trusting predictions", foreign->second));
@@ -248,7 +253,10 @@ class Calibrator {
     document.add(noise());
     OutputFlags print = output_;
     print.save = reports;
-    return emit_document(document, print);
+    OtherForms forms;
+    forms.asked = fmt::format("dtype {}, {} thread{}, {}", fmt::join(flags_.dtypes, " / "), threads_, threads_ == 1 ? "" : "s", flags_.models.empty() ? "networks of common widths" : fmt::format("{}", fmt::join(flags_.models, ", ")));
+    set_host_facts(forms.environment, "cpu", threads_);
+    return emit_document(document, print, forms);
   }
 
   ReportTable fits() const {
@@ -286,7 +294,7 @@ class Calibrator {
   std::unique_ptr<MachineObserver> observer_;
   Machine machine_;
   int threads_ = 1;
-  std::vector<Case> cases_;
+  std::vector<TimedCase> cases_;
   std::vector<std::string> skipped_;
   std::map<std::string, double> nominal_;
   std::map<std::string, std::vector<double>> seen_, noises_;

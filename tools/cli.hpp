@@ -77,6 +77,7 @@ std::vector<std::string> split(const std::string& text, char at);
 // ---- output ----
 
 struct OutputFlags {
+  std::string command;  // whose offer is checked (tools/output_offer.hpp)
   std::string format = "table";
   std::vector<std::string> save;
   bool ops = false;
@@ -106,7 +107,7 @@ int emit_document(const Document& document, const OutputFlags& flags, const Othe
 // Writes the first line of a document that takes long to make (its title, or the header of its table, which `start` has already); emit_document() goes on after
 // it. So a reader sees that something comes, and one that has gone is noticed. False: it has gone.
 bool begin_document(const Document& start, const OutputFlags& flags, const OtherForms& forms = {});
-// Checks the --save names before anything expensive runs.
+// Checks -o and the --save names against what the command can write, before anything expensive runs.
 void check_output_flags(const OutputFlags& flags);
 
 // A fresh record for a command: version, arguments, time.

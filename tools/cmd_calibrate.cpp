@@ -67,13 +67,8 @@ ReportTable held_out_table(const gpu::GpuModel& model) {
 bool is_sustained(const std::string& file) { return std::filesystem::path(file).filename().string().find("sustained") != std::string::npos || header_of(file).find("power_w") != std::string::npos; }
 
 int calibrate_from_tables(const CalibrateArgs& flags) {
-  std::vector<std::string> fits;
-  for (const std::string& path : flags.output.save) {
-    if (std::filesystem::path(path).extension() == ".gpu")
-      fits.push_back(path);
-    else
-      throw_input(fmt::format("a fitted GPU model is saved as NAME.gpu, not '{}'", path), {"", 0, "--save"});
-  }
+  std::vector<std::string> fits, pages;
+  for (const std::string& path : flags.output.save) (std::filesystem::path(path).extension() == ".gpu" ? fits : pages).push_back(path);
   std::vector<gpu::TableRow> rows, sustained;
   std::vector<gpu::CollectiveRow> collectives;
   std::string names;
@@ -115,8 +110,18 @@ int calibrate_from_tables(const CalibrateArgs& flags) {
   document.add(held_out_table(model));
   if (fits.empty()) document.paragraph("Not saved: give --save NAME.gpu.");
   OutputFlags print = flags.output;
-  print.save.clear();
+  print.save = pages;
   return emit_document(document, print);
+}
+
+// A machine that is probed is a file NAME.ini, tables make a fit NAME.gpu: the other one is refused before minutes are spent.
+void check_files(const CalibrateArgs& flags) {
+  check_output_flags(flags.output);
+  const bool tables = !flags.tables.empty();
+  for (const std::string& path : flags.output.save)
+    if (std::filesystem::path(path).extension() == (tables ? ".ini" : ".gpu"))
+      throw_input(tables ? fmt::format("a fitted GPU model is saved as NAME.gpu, not '{}'", path) : fmt::format("a machine that was probed is saved as NAME.ini, not '{}'", path), {"", 0, "--save"},
+                  tables ? "NAME.gpu; pages end in .md, .csv, .json, .html or .txt" : "NAME.ini (of a GPU its NAME.gpu is written beside it); pages end in .md, .csv, .json, .html or .txt");
 }
 
 // Options that this kind of calibration does not read.
@@ -134,6 +139,7 @@ void tell_unread(const CLI::App& command, const CalibrateArgs& flags) {
 }
 
 int calibrate_with(const CalibrateArgs& flags, bool timed) {
+  check_files(flags);
   if (!flags.tables.empty()) return calibrate_from_tables(flags);
   if (flags.backend == "cpu") return calibrate_cpu(flags.cpu, flags.output);
   if (flags.backend != "cuda") throw_input(fmt::format("'{}' cannot be calibrated", flags.backend), {"", 0, "--backend"}, "cpu and cuda can");

@@ -52,6 +52,7 @@ std::vector<Result> make_results(const std::vector<Timed>& timed, const Machine*
     const bool ran = measured && !each.measurement.workload.empty();  // an interrupt leaves the later ones without
     if (measured && !ran) result.totals.set("measured_s", Cell::status("interrupted"));
     if (ran) add_measurement(result, each);
+    result.notes.insert(result.notes.end(), each.notes.begin(), each.notes.end());
     if (ran) add_fractions(result, each, machine, flags);
     if (ran && command == Command::kCompare) add_comparison(result, each);
     if (each.twin >= 0) add_pair(result, each, timed[static_cast<size_t>(each.twin)], machine && command != Command::kRun, measured);
@@ -196,6 +197,9 @@ int compare_saved(const CompareArgs& flags, const CLI::App& app) {
   for (const RecordNote& note : unread) difference.notes.push_back({note.severity, note.text});
   OtherForms forms;
   forms.ops = true;
+  forms.asked = fmt::format("changes from {} to {}", files[0], files[1]);
+  const Document data = view_difference(difference, files[0], files[1], flags.output.ops, true);
+  forms.data = &data;
   emit_document(view_difference(difference, files[0], files[1], flags.output.ops), flags.output, forms);
   return fail_code(met(conditions, difference), 0);
 }
@@ -268,9 +272,12 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   if (predicts) {
     predict_all(timed, *machine, flags.timed, true);
     name_predictor(record, timed, flags.timed);
+    std::vector<std::string> alone;
     for (const Timed& each : timed)
-      if (each.configuration.network.has_routes() && each.twin < 0 && flags.profile.pass.empty())
-        record.note(fmt::format("{}: how much of the FLOPs saved becomes time is not told without its dense twin: --with-twin runs it too", each.configuration.label));
+      if (each.configuration.network.has_routes() && each.twin < 0 && flags.profile.pass.empty() && std::find(alone.begin(), alone.end(), each.configuration.label) == alone.end()) alone.push_back(each.configuration.label);
+    if (!alone.empty())
+      record.note(fmt::format("{}: how much of the FLOPs saved becomes time is not told without {}: --with-twin runs {} too", fmt::join(alone, ", "), alone.size() == 1 ? "its dense twin" : "their dense twins",
+                              alone.size() == 1 ? "it" : "them"));
     record.predicted_at = utc_now();
     save_prediction_first(record, make_results(timed, &*machine, command, flags.timed, false), flags.output);
   }

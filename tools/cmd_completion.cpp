@@ -13,10 +13,12 @@
 #include "models/registry.hpp"
 #include "reports/columns.hpp"
 #include "reports/save.hpp"
+#include "reports/terms.hpp"
 #include "tools/cli.hpp"
 #include "tools/fail_on.hpp"
 #include "tools/help.hpp"
 #include "tools/machines.hpp"
+#include "tools/output_offer.hpp"
 
 namespace fathom {
 namespace {
@@ -45,7 +47,6 @@ Choices values_of_options() {
       {"--gate", {"raw", "sigmoid", "none"}},
       {"--predictor", {"light", "roofline", "calibrated"}},
       {"--color", {"auto", "always", "never"}},
-      {"--output", {"table", "md", "csv", "json", "html"}},
       {"--do", {"count", "predict", "compare"}},
       {"--fail-on", condition_words()},
       {"--profile", {"off", "events", "activity", "counters", "require"}},
@@ -60,6 +61,13 @@ Choices values_of_options() {
       if (any || is_numeric(column.unit)) values[option].emplace_back(column.key);
   }
   return values;
+}
+
+// Of one command's option: the formats of -o are its own.
+std::vector<std::string> values_of(const CLI::App& command, const OptionText& option, const Choices& values) {
+  if (option.name == "--output") return output_offer(command.get_name()).formats;
+  const auto found = values.find(option.name);
+  return found == values.end() ? std::vector<std::string>{} : found->second;
 }
 
 // Options whose value is a list with commas: what follows the last comma is completed.
@@ -80,6 +88,8 @@ std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& r
   if (name == "explain") {
     for (std::string_view kind : kind_names()) words.emplace_back(kind);
     for (const Column& column : all_columns()) words.emplace_back(column.key);
+    for (const ReportTerm& term : all_terms())
+      if (const std::string_view title = title_of(term); title.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string_view::npos) words.emplace_back(title);
     for (const char* topic : {"total", "convention", "ini", "exit-codes"}) words.emplace_back(topic);
   } else if (name == "list") {
     words = {"models", "machines", "backends", "ops", "columns"};
@@ -113,7 +123,11 @@ std::string bash_script(const CLI::App& app) {
     if (is_list(option))
       out += fmt::format("    {}) local head=; [[ $cur == *,* ]] && head=${{cur%,*}},; COMPREPLY=($(compgen -P \"$head\" -W '{}' -- \"${{cur##*,}}\")); compopt -o nospace 2>/dev/null; return ;;\n", option, join(words));
     else
-      out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", option == "--output" ? "--output|-o" : option, join(words));
+      out += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", option, join(words));
+  out += "    --output|-o)\n      case ${COMP_WORDS[1]} in\n";
+  for (const CLI::App* command : commands_of(app))
+    if (output_offer(command->get_name()).formats != output_offer("").formats) out += fmt::format("        {}) words='{}' ;;\n", command->get_name(), join(output_offer(command->get_name()).formats));
+  out += fmt::format("        *) words='{}' ;;\n      esac\n      COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")); return ;;\n", join(output_offer("").formats));
   out += "    --save) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n  esac\n";
   std::vector<std::string> names = command_names(app);
   names.emplace_back("help");
@@ -156,11 +170,11 @@ std::string zsh_script(const CLI::App& app) {
     out += fmt::format("    {})\n      _arguments", command->get_name());
     for (const OptionText& option : options_of(*command)) {
       if (option.positional) continue;
-      const auto words = values.find(option.name);
+      const std::vector<std::string> words = values_of(*command, option, values);
       std::string action;  // an action that begins with a space is called as it stands, without options of compadd
       if (!option.type.empty()) {
-        action = words == values.end() ? ":{}:_files" : is_list(option.name) ? ":{}: _sequence compadd - {}" : ":{}:({})";
-        action = fmt::format(fmt::runtime(action), zsh_text(option.type), words == values.end() ? "" : join(words->second));
+        action = words.empty() ? ":{}:_files" : is_list(option.name) ? ":{}: _sequence compadd - {}" : ":{}:({})";
+        action = fmt::format(fmt::runtime(action), zsh_text(option.type), join(words));
       }
       for (const std::string& name : {option.name, option.short_name})
         if (!name.empty()) out += fmt::format(" \\\n        '*{}{}[{}]{}'", name, !action.empty() && name[1] == '-' ? "=" : "", zsh_text(option.description), action);
@@ -199,11 +213,11 @@ std::string fish_script(const CLI::App& app) {
       std::string line = when + " -l " + option.name.substr(2);
       if (!option.short_name.empty()) line += " -s " + option.short_name.substr(1);
       line += " -d '" + fish_text(option.description) + "'";
-      const auto words = values.find(option.name);
-      if (words != values.end() && is_list(option.name))
-        line += " -x -a '(__fish_complete_list , \"string split \\\" \\\" \\\"" + join(words->second) + "\\\"\")'";
-      else if (words != values.end())
-        line += " -x -a '" + join(words->second) + "'";
+      const std::vector<std::string> words = values_of(*command, option, values);
+      if (!words.empty() && is_list(option.name))
+        line += " -x -a '(__fish_complete_list , \"string split \\\" \\\" \\\"" + join(words) + "\\\"\")'";
+      else if (!words.empty())
+        line += " -x -a '" + join(words) + "'";
       else if (!option.type.empty())
         line += " -r";
       out += line + "\n";

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "tools/count_run.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/output_offer.hpp"
 #include "tools/results.hpp"
 #include "tools/sweep_run.hpp"
 #include "tools/timed.hpp"
@@ -130,6 +130,32 @@ MeasureRow measure_with(const Machine& machine, const SweepArgs& flags) {
   };
 }
 
+// The file that takes the rows leaves `flags`; what is left are pages of the tables of --pareto and --top. Empty: the rows go to stdout, or nowhere.
+std::string take_row_file(OutputFlags& flags, bool keeps) {
+  std::string path;
+  std::vector<std::string> pages;
+  check_output_flags(flags);
+  for (const std::string& file : flags.save) {
+    const std::string format = format_of_file(file);
+    const bool rows = format == "csv" || format == "jsonl";
+    if (!rows && !keeps) throw_input(fmt::format("the rows of a sweep cannot be saved as '{}'", file), {"", 0, "--save"}, "end the name in .csv or .jsonl; --pareto and --top have tables that .md, .json, .html and .txt take");
+    if (rows && !path.empty()) throw Error(ErrorKind::kUsage, "a sweep writes its rows to one file", {}, fmt::format("leave out --save {} or --save {}", path, file));
+    if (rows) path = file;
+    else pages.push_back(file);
+  }
+  flags.save = pages;
+  return path;
+}
+
+void check_sweep_format(const std::string& format, bool keeps, const std::string& path) {
+  if (keeps && format == "jsonl") throw_input("tables are not printed as jsonl", {"", 0, "-o"}, "table, md, csv, json or html; rows as jsonl go to --save FILE.jsonl");
+  if (keeps || format == "table" || format == "csv" || format == "jsonl") return;
+  throw_input(fmt::format("rows of a sweep are streamed as csv or jsonl, not {}", format), {"", 0, "-o"}, path.empty() ? "--pareto and --top print tables as table, md, csv, json or html" : "leave -o out: the rows go to the file");
+}
+
+// "1.2 s", "4 min".
+std::string spent(double seconds) { return format_value(seconds, Unit::kSeconds, 2); }
+
 int run(const SweepArgs& flags, const CLI::App& command) {
   const SweepKind kind = parse_kind(flags.what);
   const bool keeps = !flags.pareto.empty() || flags.top;
@@ -137,25 +163,14 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   if (flags.top && *flags.top < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.top), {"", 0, "--top"}, "leave it out for all rows");
   if (flags.top && flags.sort.empty()) throw Error(ErrorKind::kUsage, "--top needs --sort COLUMN", {}, "such as --top 10 --sort flops");
   if (!flags.top && !flags.sort.empty()) throw Error(ErrorKind::kUsage, "--sort orders the rows of --top N; rows themselves are streamed", {}, "add --top N");
-  if (flags.output.save.size() > 1) throw Error(ErrorKind::kUsage, "a sweep writes one file", {}, "name one --save FILE.csv or FILE.jsonl");
   RowFormat format = RowFormat::kCsv;
-  const std::string path = flags.output.save.empty() ? "" : flags.output.save[0];
   OutputFlags table_flags = flags.output;
-  table_flags.save.clear();
-  if (!path.empty()) {
-    const std::string extension = std::filesystem::path(path).extension().string();
-    if (extension == ".jsonl" || extension == ".ndjson") format = RowFormat::kJsonl;
-    else if (extension != ".csv") throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "rows are streamed: end the name in .csv or .jsonl");
-  }
+  const std::string path = take_row_file(table_flags, keeps);
+  if (format_of_file(path) == "jsonl") format = RowFormat::kJsonl;
   if (flags.resume && path.empty()) throw Error(ErrorKind::kUsage, "--resume continues a file", {}, "add --save FILE.csv");
   const bool rows_to_stdout = path.empty() && !keeps;
-  if (keeps) {
-    check_output_flags(table_flags);
-  } else {
-    if (flags.output.format == "jsonl" && path.empty()) format = RowFormat::kJsonl;
-    else if (flags.output.format != "table" && flags.output.format != "csv" && flags.output.format != "jsonl")
-      throw_input(fmt::format("rows of a sweep are streamed as csv or jsonl, not {}", flags.output.format), {"", 0, "-o"}, "--pareto and --top print tables in every format");
-  }
+  if (flags.output.format == "jsonl" && path.empty()) format = RowFormat::kJsonl;
+  check_sweep_format(flags.output.format, keeps, path);
 
   std::optional<Machine> machine;
   if (kind != SweepKind::kCount) machine = resolve_machine(flags.timed.on, flags.output.quiet);
@@ -248,7 +263,10 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     throw_input(fmt::format("none of the {} configurations can be evaluated; the first: {}", outcome.done + before.rows, outcome.first_failure));
   if (!flags.output.quiet && outcome.failed > 0)
     fmt::print(stderr, "fathom: {} of {} configurations have a status instead of figures; the first: {}\n", outcome.failed, outcome.done, outcome.first_failure);
-  if (flags.output.verbose && outcome.seconds > 0)
+  if (!flags.output.quiet && !outcome.interrupted && !path.empty() && outcome.seconds > 0)
+    fmt::print(stderr, "fathom: {} rows in {}{}, {} ({} per second)\n", before.rows + outcome.done, path, before.rows > 0 ? fmt::format(", {} of them now", outcome.done) : "", spent(outcome.seconds),
+               format_value(static_cast<double>(outcome.done) / outcome.seconds, Unit::kCount, 2));
+  else if (flags.output.verbose && outcome.seconds > 0)
     fmt::print(stderr, "fathom: {} configurations in {:.3f} s, {:.0f} per second\n", outcome.done, outcome.seconds, static_cast<double>(outcome.done) / outcome.seconds);
   if (outcome.interrupted && !flags.output.quiet)
     fmt::print(stderr, "fathom: interrupted after {} of {} configurations{}\n", before.rows + outcome.done, space.rows(), path.empty() ? "" : "; continue with --resume");

@@ -201,6 +201,7 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
   const std::int64_t tokens = generates ? s.length + s.tokens - 1 : timed[0].workload->stream().queries;
   result.routing = routed ? routing_record(traced.layers) : unrouted(network, tokens);
   result.routing.complete = true;
+  if (generates && s.tokens > 1) result.routing.prompt = s.length;
   if (!flags.text.empty()) {
     std::vector<std::int32_t> all = text_tokens(flags.text, generates ? s.length : tokens);
     all.insert(all.end(), traced.generated.begin(), traced.generated.end());

@@ -236,9 +236,9 @@ void add_counted_flags(CLI::App& app, ScenarioFlags& flags) {
 std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioFlags& flags, bool gpu, std::vector<RecordNote>& notes) {
   std::vector<Configuration> result;
   std::vector<std::string> phases = flags.phases.empty() ? std::vector<std::string>{"prefill"} : flags.phases;
-  const auto say = [&](const std::vector<std::string>& texts) {
+  const auto say = [&](const std::vector<std::string>& texts, Note::Severity severity = Note::Severity::kNote) {
     for (const std::string& text : texts)
-      if (std::none_of(notes.begin(), notes.end(), [&](const RecordNote& known) { return known.text == text; })) notes.push_back({Note::Severity::kNote, text});
+      if (std::none_of(notes.begin(), notes.end(), [&](const RecordNote& known) { return known.text == text; })) notes.push_back({severity, text});
   };
   say(idle_in_phases(flags, phases));
   say(idle_strict(model_flags.strict, model_flags.models));
@@ -246,7 +246,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
   for (const std::string& model : model_flags.models) {
     const Network network = resolve(model, model_flags);
     say(idle_in_network(flags, phases, network, network.has_routes()));
-    for (const std::string& note : network.notes) notes.push_back({Note::Severity::kNote, network.name + ": " + note});
+    for (const std::string& note : network.notes) say({network.name + ": " + note});
     for (const std::string& phase_text : phases) {
       Scenario base;
       base.phase = parse_phase(phase_text);
@@ -265,7 +265,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       if (!flags.fusion.empty()) base.fusions = parse_fusions(flags.fusion);
       if (!flags.counts && network.weight_dtype && base.phase != Phase::kTrain) {
         base.weight_dtype = base.dtype;
-        notes.push_back({Note::Severity::kNote, fmt::format("{}: weights are taken in {}; fathom count counts them as stored", network.name, dtype_name(base.dtype))});
+        say({fmt::format("{}: weights are taken in {}; fathom count counts them as stored", network.name, dtype_name(base.dtype))});
       }
       base.full_mask = flags.full_mask;
       base.optimizer = !flags.no_optimizer;
@@ -294,8 +294,9 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
                     validate(s);
                     const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length + (generate ? s.tokens - 1 : 0);
                     if (network.max_length > 0 && reach > network.max_length)
-                      notes.push_back({Note::Severity::kWarning, fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
-                                                                             network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")});
+                      say({fmt::format("{}: {} positions exceed the {} {}; counted all the same", network.name, reach, network.max_length,
+                                       network.positions == PositionKind::kLearned ? "rows of the position table" : "the model was made for")},
+                          Note::Severity::kWarning);
                     say(idle_loads(configuration, model_flags));
                     result.push_back(std::move(configuration));
                     if (result.size() > kMostValues) throw_input("more than a million configurations");

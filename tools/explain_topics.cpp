@@ -10,9 +10,11 @@
 #include "models/builder.hpp"
 #include "models/count/activation_formula.hpp"
 #include "models/machine_ini.hpp"
+#include "models/network_ini.hpp"
 #include "models/params.hpp"
 #include "models/registry.hpp"
 #include "reports/format.hpp"
+#include "reports/terms.hpp"
 #include "tools/generation.hpp"
 #include "tools/help.hpp"
 #include "tools/machines.hpp"
@@ -303,6 +305,46 @@ void explain_exit_codes_into(Document& document) {
   table.add_column(ReportColumn{"meaning", "when", Unit::kText, 0});
   for (const ExitCode& each : exit_codes()) table.add_row({Cell::count(static_cast<u128>(each.code)), Cell::text(each.brief), Cell::text(each.meaning)});
   document.add(std::move(table));
+}
+
+namespace {
+
+// A key of network files, which sweeps vary: in the sections that have it.
+bool explain_ini_key_into(Document& document, const std::string& name) {
+  KeyValues list;
+  for (const IniKeyDoc& key : ini_glossary()) {
+    if (key.key != name) continue;
+    if (list.items.empty()) document.paragraph(std::string(key.meaning) + (key.meaning.ends_with('.') ? "" : "."));
+    list.add_text(fmt::format("[{}]", key.section), key.standard.empty() ? key.values : key.values + " [" + key.standard + "]");
+  }
+  if (list.items.empty()) return false;
+  document.title = name;
+  list.add_text("kind", "key of network files");
+  list.add_text("see", "fathom explain ini");
+  document.add(std::move(list));
+  return true;
+}
+
+}  // namespace
+
+bool explain_term_into(Document& document, const std::string& name) {
+  KeyValues list;
+  if (const ReportTerm* term = find_term(name)) {
+    document.title = std::string(title_of(*term));
+    document.paragraph(std::string(term->meaning));
+    list.add_text("kind", "word of reports");
+    if (!term->see.empty()) list.add_text("see", std::string(term->see));
+  } else {
+    const auto part = std::find_if(kParts.begin(), kParts.end(), [&](const PartText& each) { return part_name(each.part) == name; });
+    if (part == kParts.end()) return explain_ini_key_into(document, name);
+    document.title = name;
+    document.paragraph(fmt::format("Part of the model: {}.", part->what));
+    list.add_text("kind", "part of the model");
+    list.add_text("source", part->source);
+    list.add_text("see", "fathom explain total");
+  }
+  document.add(std::move(list));
+  return true;
 }
 
 bool explain_name_into(Document& document, const std::string& name) {

@@ -29,6 +29,9 @@ std::string pairs_with_numbers(const OpSpec& spec);
 // What the exit status of a command says.
 void explain_exit_codes_into(Document& document);
 
+// A word of reports (reports/terms.hpp), a part of the model or a key of network files; false where `name` is none of them.
+bool explain_term_into(Document& document, const std::string& name);
+
 // A built-in model, machine or backend; false where `name` is none.
 bool explain_name_into(Document& document, const std::string& name);
 

@@ -83,7 +83,7 @@ Result count_generation(const Configuration& c) {
   result.scenario.set("tokens", Cell::count(static_cast<u128>(s.tokens)));
   result.ops.clear();
   result.parts.clear();
-  result.notes.push_back({Note::Severity::kNote, fmt::format("{}: a prefill of {} tokens and {} decode steps; the prefill's logits give the first token", c.label, s.length, s.tokens - 1)});
+  result.notes.push_back({Note::Severity::kNote, fmt::format("a prefill of {} tokens and {} decode steps; the prefill's logits give the first token", s.length, s.tokens - 1)});
   return result;
 }
 
@@ -117,7 +117,7 @@ void predict_generation(Result& result, const Configuration& c, const Machine& m
   result.totals.set("predicted_p99_s", Cell::number(middle.p99));
   std::string text;
   for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, at[static_cast<size_t>(k)] * 1e3);
-  result.notes.push_back({Note::Severity::kNote, fmt::format("{}: predicted time per token at this share of the output: {}", c.label, text)});
+  result.notes.push_back({Note::Severity::kNote, fmt::format("predicted time per token at this share of the output: {}", text)});
 }
 
 BoundGeneration bind_generation(const Configuration& c, const TimedFlags& flags) {
@@ -184,7 +184,7 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
   const auto made = static_cast<std::int64_t>(generation.steps.size()) + 1;
   const bool complete = made >= s.tokens;  // part of a generation has no time of the whole
   result.totals.set("measured_s", complete ? Cell::number(generation.first_token_s + per_token * static_cast<double>(generation.steps.size())) : Cell::status("interrupted"));
-  if (!complete) result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: interrupted after {} of {} tokens", c.label, made, s.tokens)});
+  if (!complete) result.notes.push_back({Note::Severity::kWarning, fmt::format("interrupted after {} of {} tokens", made, s.tokens)});
   result.totals.set("ttft_s", Cell::number(generation.first_token_s));
   if (steps.empty()) return;
   result.totals.set("tpot_s", Cell::number(per_token));
@@ -197,7 +197,7 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
     result.totals.set("error", Cell::number(predicted / result.totals.number("measured_s") - 1));
   std::string text;
   for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, steps[(steps.size() - 1) * static_cast<size_t>(k) / (kPoints - 1)] * 1e3);
-  result.notes.push_back({Note::Severity::kNote, fmt::format("{}: measured time per token at this share of the output: {}", c.label, text)});
+  result.notes.push_back({Note::Severity::kNote, fmt::format("measured time per token at this share of the output: {}", text)});
 }
 
 }  // namespace
@@ -207,7 +207,7 @@ void run_generation(Result& result, const Configuration& c, const TimedFlags& fl
     generate_and_note(result, c, flags, quiet);
   } catch (const Stopped&) {
     result.totals.set("measured_s", Cell::status("interrupted"));
-    result.notes.push_back({Note::Severity::kWarning, fmt::format("{}: interrupted before the first token", c.label)});
+    result.notes.push_back({Note::Severity::kWarning, "interrupted before the first token"});
   }
 }
 

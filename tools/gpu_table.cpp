@@ -195,7 +195,9 @@ int predict_tables(const TableFlags& flags, const OutputFlags& output) {
   Document document;
   document.title = flags.grade ? fmt::format("Errors on {} ({})", machine.name, machine.gpu_fit.hash()) : fmt::format("Kernel times on {}", machine.name);
   document.add(flags.grade ? grade_table(rows, predictions) : predictions_table(rows, predictions));
-  return emit_document(document, output);
+  OtherForms forms;
+  forms.asked = fmt::format("{} rows of {}, machine {}{}", rows.size(), fmt::join(flags.files, ", "), machine.name, flags.sustained ? ", sustained clocks" : "");
+  return emit_document(document, output, forms);
 }
 
 bool explain_kernel_into(Document& document, const std::string& op, const std::string& shape, const std::string& name, bool sustained) {

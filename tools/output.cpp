@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 
 #include "lib/error.hpp"
 #include "reports/columns.hpp"
@@ -19,6 +18,7 @@
 #include "reports/text.hpp"
 #include "reports/utf8.hpp"
 #include "tools/cli.hpp"
+#include "tools/output_offer.hpp"
 #include "tools/plot_output.hpp"
 #include "tools/terminal.hpp"
 #include "tools/version.hpp"
@@ -29,17 +29,6 @@ namespace {
 std::string g_arguments;
 std::vector<std::string> g_argument_list;
 std::string g_begun;  // the first line of a document that is not finished yet
-
-const std::vector<std::string> kFormats = {"table", "md", "csv", "json", "html"};
-
-std::string extension_of(const std::string& path) {
-  std::string extension = std::filesystem::path(path).extension().string();
-  if (!extension.empty()) extension.erase(0, 1);
-  if (extension == "markdown") extension = "md";
-  if (extension == "htm") extension = "html";
-  if (extension == "txt") extension = "table";
-  return extension;
-}
 
 TextOptions text_options(const OutputFlags& flags) {
   TextOptions options;
@@ -93,7 +82,7 @@ std::string markdown_file(const std::string& path, const Document& document) {
 // One --save file of a document.
 template <class View, class Render>
 void save_one(const std::string& path, View&& view, Render&& render) {
-  const std::string format = extension_of(path);
+  const std::string format = format_of_file(path);
   if (is_plot_format(format)) return save_plots(path, format, view());
   save_file(path, format == "md" ? markdown_file(path, view()) : render(format));
 }
@@ -108,8 +97,71 @@ Document as_page(const Document& document, const OtherForms& forms) {
   list.add_text("made by", version_text());
   list.add_text("started", utc_now());
   add_environment(list, forms.environment);
-  page.heading(forms.environment.items().empty() ? "Made by" : "Machine and run").add(std::move(list));
+  page.heading(kMachineAndRun).add(std::move(list));
   return page.heading("Reproduce", 3).code("fathom " + g_arguments);
+}
+
+// Its first table; of a document without one, as explanations are, a row per text and fact.
+std::string csv_of(const Document& data) {
+  if (const std::vector<const ReportTable*> tables = tables_of(data); !tables.empty()) return render_csv(*tables.front(), "\n");
+  ReportTable rows("document", "");
+  for (const char* name : {"section", "name", "value"}) rows.add_column(ReportColumn{name, name, Unit::kText, 0});
+  std::string section = data.title;
+  const auto row = [&](const std::string& name, const Cell& value) { rows.add_row({Cell::text(section), Cell::text(name), value}); };
+  for (const DocumentPart& part : data.parts) {
+    if (const auto* heading = std::get_if<Heading>(&part)) section = heading->text;
+    if (const auto* text = std::get_if<Paragraph>(&part)) row("text", Cell::text(text->text));
+    if (const auto* note = std::get_if<Note>(&part)) row("note", Cell::text(note->text));
+    if (const auto* list = std::get_if<KeyValues>(&part))
+      for (const KeyValues::Item& item : list->items) row(item.label, item.value);
+  }
+  return render_csv(rows, "\n");
+}
+
+void write_facts(JsonWriter& json, const std::vector<const KeyValues*>& lists) {
+  std::vector<std::string> written;
+  json.key("facts").begin_object();
+  for (const KeyValues* list : lists)
+    for (const KeyValues::Item& item : list->items) {
+      if (std::find(written.begin(), written.end(), item.label) != written.end()) continue;  // JSON has no key twice
+      written.push_back(item.label);
+      json.key(item.label);
+      write_cell(json, item.value);
+    }
+  json.end_object();
+}
+
+// Title, texts, tables by key, facts by label; facts that stand under a heading are in `sections`.
+std::string json_of(const Document& data) {
+  struct Section {
+    std::string heading;
+    std::vector<const KeyValues*> facts;
+  };
+  std::vector<Section> sections(1);
+  JsonWriter json;
+  json.begin_object().member("title", data.title).key("text").begin_array();
+  for (const DocumentPart& part : data.parts) {
+    if (const auto* text = std::get_if<Paragraph>(&part)) json.value(text->text);
+    if (const auto* heading = std::get_if<Heading>(&part)) sections.push_back({heading->text, {}});
+    if (const auto* list = std::get_if<KeyValues>(&part)) sections.back().facts.push_back(list);
+  }
+  json.end_array().key("tables").begin_object();
+  for (const ReportTable* table : tables_of(data)) {
+    json.key(table->key);
+    write_table(json, *table);
+  }
+  json.end_object();
+  write_facts(json, sections.front().facts);
+  if (sections.size() > 1) {
+    json.key("sections").begin_array();
+    for (std::size_t i = 1; i < sections.size(); ++i) {
+      json.begin_object().member("heading", sections[i].heading);
+      write_facts(json, sections[i].facts);
+      json.end_object();
+    }
+    json.end_array();
+  }
+  return json.end_object().finish();
 }
 
 // Of a document: `page` is it as it stands alone.
@@ -119,25 +171,8 @@ std::string render_form(const Document& document, const Document& page, const st
   if (format == "json" && forms.json) return forms.json();
   if (format == "csv" && forms.csv) return forms.csv();
   const Document& data = forms.data ? *forms.data : document;
-  const std::vector<const ReportTable*> tables = tables_of(data);
-  if (format == "csv" && !tables.empty()) return render_csv(*tables.front(), "\n");
-  if (format == "json") {
-    JsonWriter json;
-    json.begin_object().member("title", data.title).key("tables").begin_object();
-    for (const ReportTable* table : tables) {
-      json.key(table->key);
-      write_table(json, *table);
-    }
-    json.end_object().key("facts").begin_object();
-    for (const DocumentPart& part : data.parts)
-      if (const auto* list = std::get_if<KeyValues>(&part))
-        for (const KeyValues::Item& item : list->items) {
-          json.key(item.label.empty() ? item.key : item.label);
-          write_cell(json, item.value);
-        }
-    json.end_object().end_object();
-    return json.finish();
-  }
+  if (format == "csv") return csv_of(data);
+  if (format == "json") return json_of(data);
   TextOptions options = text_options(flags);
   if (file) options.colour = false;
   return render_text(document, options);
@@ -174,8 +209,10 @@ Record new_record(const std::string& command) {
 }
 
 void add_output_flags(CLI::App& app, OutputFlags& flags) {
-  app.add_option("-o,--output", flags.format, "table, md, csv, json or html [table]")->type_name("F")->group("Output");
-  app.add_option("--save", flags.save, "also write FILE.md, .csv, .json, .html, .txt; plots as .svg, .png, .gp; missing folders are made; repeatable")->allow_extra_args(false)->type_name("FILE")->group("Output");
+  flags.command = app.get_name();
+  const OutputOffer& offer = output_offer(flags.command);
+  app.add_option("-o,--output", flags.format, output_text(offer))->type_name("F")->group("Output");
+  app.add_option("--save", flags.save, save_text(offer))->allow_extra_args(false)->type_name("FILE")->group("Output");
   app.add_flag("--ops", flags.ops, "per-op tables (csv: one row per op)")->group("Output");
   app.add_flag("-q,--quiet", flags.quiet, "no progress, no notes on stderr")->group("Output");
   app.add_flag("-v,--verbose", flags.verbose, "explain columns, show more")->group("Output");
@@ -189,13 +226,12 @@ void add_columns_flag(CLI::App& app, OutputFlags& flags) {
 
 void check_output_flags(const OutputFlags& flags) {
   asked_columns(flags);
-  const auto known = [](const std::string& format) { return std::find(kFormats.begin(), kFormats.end(), format) != kFormats.end(); };
-  if (!known(flags.format)) throw_input(fmt::format("unknown output format '{}'", flags.format), {"", 0, "-o"}, name_hint(flags.format, kFormats));
+  const OutputOffer& offer = output_offer(flags.command);
+  check_format(offer, flags.format);
   if (flags.color != "auto" && flags.color != "always" && flags.color != "never")
     throw_input(fmt::format("--color is auto, always or never, not '{}'", flags.color));
   if (flags.width != 0 && flags.width < 20) throw_input("--width is at least 20");
-  for (const std::string& path : flags.save)
-    if (!known(extension_of(path)) && !is_plot_format(extension_of(path))) throw_input(fmt::format("cannot tell the format of '{}'", path), {"", 0, "--save"}, "end the name in .md, .csv, .json, .html, .txt, or .svg, .png, .gp for the plots");
+  for (const std::string& path : flags.save) check_save(offer, path);
 }
 
 bool begin_document(const Document& start, const OutputFlags& flags, const OtherForms& forms) {
@@ -221,7 +257,7 @@ int emit(const Record& record, const OutputFlags& flags) {
   if (!flags.quiet && (flags.format == "csv" || flags.format == "json"))
     for (const RecordNote& note : record.notes) fmt::print(stderr, "fathom: {}\n", printable(note.text));
   for (const std::string& path : flags.save)
-    save_one(path, [&] { return view_record(record, view_options(flags, extension_of(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
+    save_one(path, [&] { return view_record(record, view_options(flags, format_of_file(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
   write_stream(STDOUT_FILENO, render(record, flags.format, flags, false));  // a closed pipe is the reader's wish, not an error
   return 0;
 }

@@ -43,7 +43,7 @@ void refuse(Result& result, const std::string& why) {
   for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "light_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s", "launch_s", "predicted_ratio", "predicted_tokens_per_s"})
     if (result.totals.has(key)) result.totals.set(key, Cell::status("does not fit"));
   result.totals.set("status", Cell::text(why));
-  result.notes.push_back({Note::Severity::kWarning, result.model + " " + why});
+  result.notes.push_back({Note::Severity::kWarning, why});
 }
 
 void on_one_device(Result& result, const Timed& timed, const Machine& machine, const TimedFlags& timed_flags, const PlanFlags& flags) {

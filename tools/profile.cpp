@@ -208,7 +208,7 @@ void join_pass(Record& to, const Record& from) {
 void conclude_profile(Record& record, const std::string& mode, std::string_view timer, const std::vector<std::string>& reasons) {
   for (Result& result : record.results) {
     if (result.ops.empty()) {
-      result.notes.push_back({Note::Severity::kNote, fmt::format("{}: a generation has no single op list and is timed only; profile its prefill and decode steps", result.model)});
+      result.notes.push_back({Note::Severity::kNote, "a generation has no single op list and is timed only; profile its prefill and decode steps"});
       continue;
     }
     if (!result.totals.has("measured_s")) continue;
@@ -227,7 +227,7 @@ void conclude_profile(Record& record, const std::string& mode, std::string_view 
     if (!std::isnan(traced) && measured > 0) {
       totals.set("profile_overhead", Cell::number(traced / measured - 1));
       if (traced > 1.05 * measured)
-        result.notes.push_back({Note::Severity::kWarning, fmt::format("tracing made a step of {} {:.1f} % longer; step times are those of the run without it", result.model, (traced / measured - 1) * 100)});
+        result.notes.push_back({Note::Severity::kWarning, fmt::format("tracing made the step {:.1f} % longer; step times are those of the run without it", (traced / measured - 1) * 100)});
     }
     std::string why;
     for (const std::string& reason : reasons) why += (why.empty() ? "" : "; ") + reason;

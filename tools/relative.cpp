@@ -5,18 +5,10 @@
 #include <cmath>
 
 #include "reports/format.hpp"
+#include "reports/record_names.hpp"
 
 namespace fathom {
 namespace {
-
-// What must be the same for two models to have done the same job. How tokens are routed and how latents are kept belong to the model.
-bool same_job(const Result& a, const Result& b) {
-  for (const char* key : {"phase", "batch", "seq", "past", "prompt", "tokens", "context", "dtype", "logits", "recompute", "weight_dtype", "kv_dtype", "mask", "fusion"}) {
-    const Cell *x = a.scenario.find(key), *y = b.scenario.find(key);
-    if ((x != nullptr) != (y != nullptr) || (x && exact_text(*x) != exact_text(*y))) return false;
-  }
-  return a.machine == b.machine;
-}
 
 // "seq 2,048 and 1,024": what keeps two models of one phase from having done the same job; empty where it is more than their lengths.
 std::string other_length(const Result& a, const Result& b) {
@@ -62,7 +54,7 @@ void add_relatives(std::vector<Result>& results, const std::function<bool(size_t
   }
   if (results.size() != 2 || results[0].model == results[1].model || twins(0, 1)) return;
   if (const std::string lengths = other_length(results[0], results[1]); !lengths.empty())
-    results[1].notes.push_back({Note::Severity::kNote, fmt::format("no ratio of {} to {}: {} (give both the same, such as --seq)", results[1].model, results[0].model, lengths)});
+    results[1].notes.push_back({Note::Severity::kNote, fmt::format("no ratio to {}: {} (give both the same, such as --seq)", results[0].model, lengths)});
 }
 
 }  // namespace fathom

@@ -195,11 +195,16 @@ u128 planned_peak(const Network& network, const Scenario& s, const Workload& wor
   return static_cast<u128>(plan_memory(build(network, two)).arena);
 }
 
-Result counted_result(const std::string& label, const Network& network, const Scenario& s, const Workload& workload) {
+Result named_result(const std::string& label, const Network& network, const Scenario& scenario) {
   Result result;
   result.model = label;
+  result.scenario = scenario_figures(network, scenario);
+  return result;
+}
+
+Result counted_result(const std::string& label, const Network& network, const Scenario& s, const Workload& workload) {
+  Result result = named_result(label, network, s);
   result.fingerprint = workload.fingerprint();
-  result.scenario = scenario_figures(network, s);
   const ParameterCount params = count_parameters(network);
   const Cost total = workload.total();
   Figures& totals = result.totals;
@@ -216,8 +221,8 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   const std::int64_t length = s.phase == Phase::kDecode ? s.context : s.past + s.length;
   totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla, share_taken(s)) : Bytes()));
   if (caches && s.mla == MlaStrategy::kNaive && is_latent(network))
-    result.notes.push_back({Note::Severity::kNote, "latent attention is counted naively: keys and values of every head are formed and cached (kv_bytes); the latent rows alone "
-                                                   "(kv_bytes_per_token) are cached with --mla absorbed or decompress"});
+    result.notes.push_back({Note::Severity::kNote, "latent attention is counted naively: keys and values of every head are formed and cached (KV cache); the latent rows alone "
+                                                   "(KV per token) are cached with --mla absorbed or decompress"});
   totals.set("kv_bytes_per_token", Cell::count(kv_bytes_per_token(network, s.kv_dtype)));
   const MemoryParts memory = memory_parts(workload);
   totals.set("weight_bytes", Cell::count(memory.weights));
@@ -225,9 +230,9 @@ Result counted_result(const std::string& label, const Network& network, const Sc
                         return kind.attention && ((kind.attention->window > 0 && kind.attention->window < length) || (kind.attention->chunk > 0 && kind.attention->chunk < length));
                       });
   if (const Cell& reach = *totals.find("kv_bytes"); leaves && memory.kv_cache.to_double() > 1.01 * reach.value())  // its lengths apart
-    result.notes.push_back({Note::Severity::kNote, fmt::format("kv_bytes counts the keys and values in reach of windows and chunks ({} bytes); peak_bytes is what a run allocates, with {} bytes of cache: kernels keep what a "
+    result.notes.push_back({Note::Severity::kNote, fmt::format("KV cache counts the keys and values in reach of windows and chunks ({}); peak memory is what a run allocates, with {} of cache: kernels keep what a "
                                                                "window or chunk has left behind",
-                                                               grouped(*reach.exact()), grouped(memory.kv_cache.value()))});
+                                                               format_value(*reach.exact(), Unit::kBytes), format_value(memory.kv_cache.value(), Unit::kBytes))});
   if (s.phase == Phase::kTrain) {
     totals.set("gradient_bytes", Cell::count(memory.gradients));
     totals.set("optimizer_bytes", Cell::count(memory.optimizer));

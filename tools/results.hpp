@@ -13,6 +13,9 @@ namespace fathom {
 // Identity, parameters, counts, memory; ops and parts. `workload` is the op list of (network, scenario).
 Result counted_result(const std::string& label, const Network& network, const Scenario& scenario, const Workload& workload);
 
+// Model and scenario of a configuration alone, by which it is named (reports/record_names.hpp).
+Result named_result(const std::string& label, const Network& network, const Scenario& scenario);
+
 // Bytes of the memory plan. Of a training step with gradient accumulation, whose list may be long, from two micro-steps: more need no more.
 u128 planned_peak(const Network& network, const Scenario& scenario, const Workload& workload);
 

@@ -11,6 +11,7 @@
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "reports/save.hpp"
+#include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/train_text.hpp"
 
@@ -83,7 +84,13 @@ int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scen
   catch_interrupts();
   Progress progress(output.quiet);
   size_t index = 0;
+  std::vector<std::string> sizes, types;
+  const auto remember = [](std::vector<std::string>& all, std::string one) {
+    if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(std::move(one));
+  };
   for (const Configuration& each : expand(models, scenario, false, notes)) {
+    remember(sizes, fmt::format("{} x {} bytes", each.scenario.batch, each.scenario.length));
+    remember(types, std::string(dtype_name(each.scenario.dtype)));
     TextTraining training;
     training.network = each.network;
     training.scenario = each.scenario;
@@ -116,9 +123,13 @@ int run_text(const TextFlags& text, const ModelFlags& models, ScenarioFlags scen
     ++index;
     if (report.stopped) break;
   }
-  for (const RecordNote& note : notes) document.note(note.text);
+  for (const RecordNote& note : notes) document.add(Note{note.severity, note.text});
   if (interrupted()) document.warning("Interrupted: the figures are those of the steps that ran.");
-  const int code = emit_document(document, output);
+  OtherForms forms;
+  forms.asked = fmt::format("{}, {} steps of {} on {}, learning rate {}, dtype {}, backend {}, seed {}", phase_name(Phase::kTrain), text.steps, fmt::join(sizes, " / "), text.file, text.learning_rate, fmt::join(types, " / "),
+                            timed.backend, timed.seed);
+  set_host_facts(forms.environment, timed.backend, timed.threads);
+  const int code = emit_document(document, output, forms);
   return interrupted() ? 130 : code;
 }
 

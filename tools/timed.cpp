@@ -112,7 +112,7 @@ void add_predict_flags(CLI::App& app, TimedFlags& flags) {
 
 void add_measure_flags(CLI::App& app, TimedFlags& flags) {
   app.add_option("--backend", flags.backend, "cpu, reference, fake or cuda [cpu]")->type_name("B")->check(known_names("--backend", check_backend_name))->group("Machine");
-  app.add_option("--time", flags.time, "seconds to measure, beside loading; 12 passes at least [10 per configuration]")->type_name("S")->check(seconds_to_measure)->group("Machine");
+  app.add_option("--time", flags.time, "seconds to measure all configurations together, beside loading; 12 passes of each at least [10 for each]")->type_name("S")->check(seconds_to_measure)->group("Machine");
   app.add_option("--rounds", flags.rounds, "exact number of rounds instead [by time]")->type_name("N")->check(CLI::Range(1, 1000000))->group("Machine");
   app.add_option("--seed", flags.seed, "of weights, tokens and random routing [1]")->type_name("N")->group("Machine");
   add_temperature_flag(app, flags);
@@ -246,7 +246,9 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
       }
       if (timed[group[0]].measurement.interrupted) throw Stopped();
       if (const double spent = timed[group[0]].measurement.seconds_spent; flags.time > 0 && flags.rounds == 0 && !fake.active() && spent > kLate * planned)
-        record.note(fmt::format("{}: the least number of passes took {:.1f} s, more than the {:.1f} s of --time", timed[group[0]].configuration.label, spent, planned));
+        for (size_t i : group)
+          timed[i].notes.push_back({Note::Severity::kNote, fmt::format("the least number of passes{} took {:.1f} s, more than the {:.1f} s that --time leaves for {}", group.size() > 1 ? " of it and its twin" : "", spent, planned,
+                                                                       group.size() > 1 ? "both" : "it")});
       for (size_t i : group) {
         read_routing_of(timed[i]);
         timed[i].execution.reset();

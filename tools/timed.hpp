@@ -26,7 +26,7 @@ struct TimedFlags {
   int threads = 0;
   std::uint64_t seed = 1;
   double temperature = 1;        // generate: of drawn tokens; 0: greedy
-  double time = 0;               // seconds for all measurements; 0: by the number of configurations
+  double time = 0;               // seconds for all measurements together; 0: 10 for each configuration
   std::int64_t rounds = 0;       // exact number of rounds; 0: by time and spread
 };
 void add_predict_flags(CLI::App& app, TimedFlags& flags);
@@ -43,6 +43,7 @@ struct Timed {
   std::unique_ptr<Execution> execution;
   Measurement measurement;
   Comparison comparison;
+  std::vector<RecordNote> notes; // on how it was measured
   RoutingRecord routing;         // of the first sequence, read in a pass of its own after the measurement
   int twin = -1;                 // index of its dense twin in the same call
 };

@@ -57,7 +57,7 @@ void add_prediction(Result& result, const Timed& timed, const Machine& machine) 
     if (const auto rate = figure_at(machine.levels.back().rate[access], threads)) totals.set("peak_bytes_per_s", Cell::number(rate->value));
   if (const StepPrediction& other = timed.raw_otherwise; !other.workload.empty()) {
     const auto lie = [](Placement p) { return p == Placement::kApart ? "with last caches of their own" : "that share their last cache"; };
-    result.notes.push_back({Note::Severity::kNote, fmt::format("{}: predicted for cores {}; for cores {}: {}", timed.configuration.label, lie(step.placement), lie(other.placement), format_value(other.seconds, Unit::kSeconds))});
+    result.notes.push_back({Note::Severity::kNote, fmt::format("predicted for cores {}; for cores {}: {}", lie(step.placement), lie(other.placement), format_value(other.seconds, Unit::kSeconds))});
   }
   for (size_t i = 0; i < result.ops.size(); ++i) {
     const OpPrediction& op = step.ops[static_cast<int>(i)];
@@ -119,12 +119,12 @@ void add_measurement(Result& result, const Timed& timed) {
   }
   totals.set("flops_executed", ran || result.ops.empty() ? Cell::number(executed) : Cell::status("not measured"));
   result.routing = timed.routing;
-  const auto note = [&](std::string text) { result.notes.push_back({Note::Severity::kNote, timed.configuration.label + ": " + std::move(text)}); };
+  const auto note = [&](std::string text) { result.notes.push_back({Note::Severity::kNote, std::move(text)}); };
   constexpr double kOutliers = 1.5, kNoisy = 0.05;
   if (step.raw.values.size() >= 20 && step.p95 > kOutliers * step.p50)
-    note(fmt::format("one pass in twenty took {:.1f} times the median or longer: something held some passes up", step.p95 / step.p50));
+    note(fmt::format("one pass in twenty took {:.1f} times the median or longer: something held those passes up", step.p95 / step.p50));
   if (timed.measurement.stopped_by == "time" && step.raw_noise > kNoisy)
-    note(fmt::format("time was over while two halves of the passes still differed by {:.1f} %: a longer --time may narrow that", step.raw_noise * 100));
+    note(fmt::format("--time was over while the median was still unsure by {:.1f} % (by how much it differs between one half of the passes and the other): a longer --time may narrow that", step.raw_noise * 100));
 }
 
 void add_fractions(Result& result, const Timed& timed, const Machine* machine, const TimedFlags& flags) {
@@ -171,10 +171,10 @@ void add_comparison(Result& result, const Timed& timed) {
     if (!op.reason.empty()) row.set("status", Cell::text(op.reason));
   }
   if (c.dropped > 0 && c.graded == 0)
-    result.notes.push_back({Note::Severity::kNote, fmt::format("{}: none of {} ops graded (their verdict and status say why)", result.model, c.dropped)});
+    result.notes.push_back({Note::Severity::kNote, fmt::format("none of {} ops graded (their verdict and status say why)", c.dropped)});
   else if (c.dropped > 0)
-    result.notes.push_back({Note::Severity::kNote, fmt::format("{}: {} ops graded, {} not graded (their verdict and status say why); mean |error| per op {:.1f} %, weighted by time {:.1f} %",
-                                                               result.model, c.graded, c.dropped, c.mape * 100, c.weighted_error * 100)});
+    result.notes.push_back({Note::Severity::kNote, fmt::format("{} ops graded, {} not graded (their verdict and status say why); mean |error| per op {:.1f} %, weighted by time {:.1f} %",
+                                                               c.graded, c.dropped, c.mape * 100, c.weighted_error * 100)});
 }
 
 void add_pair(Result& result, const Timed& timed, const Timed& twin, bool predicted, bool measured) {

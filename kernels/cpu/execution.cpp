@@ -256,6 +256,13 @@ std::int64_t passing_bytes(const Prepared& prepared, const BindOptions& options)
   return std::max(cache, references);
 }
 
+// Megabytes as people say them: "412 MB", "2.118 GB", "796.8 GB".
+std::string size_text(std::int64_t mega) {
+  if (mega < 1000) return fmt::format("{} MB", mega);
+  const double giga = static_cast<double>(mega) * 1e-3;
+  return giga < 10 ? fmt::format("{:.3f} GB", giga) : giga < 1000 ? fmt::format("{:.1f} GB", giga) : fmt::format("{:.2f} TB", giga * 1e-3);
+}
+
 }  // namespace
 
 std::unique_ptr<Execution> CpuBackend::bind(const Workload& workload, const BindOptions& options) const {
@@ -267,7 +274,7 @@ std::unique_ptr<Execution> CpuBackend::bind(const Workload& workload, const Bind
     if (limited) need += kLibrary;
     const std::int64_t have = available_memory();
     if (have < 0 || need <= have) return;
-    throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {} MB of memory, {} MB are available", (need + kMega - 1) / kMega, have / kMega), {},
+    throw Error(ErrorKind::kEnvironment, fmt::format("this run needs {} of memory, {} are available", size_text((need + kMega - 1) / kMega), size_text(have / kMega)), {},
                 "use a smaller model, batch or length (fathom count shows the planned peak)");
   };
   if (limited && address_space_left() < kKernels) fits(plan_memory(workload).arena);  // before kernels are made: that takes memory too

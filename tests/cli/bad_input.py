@@ -131,7 +131,9 @@ class BadInput(CliTest):
         try:
             # Weights, gradients and two moments of 124 million: 16 bytes each are 1,991 MB.
             error = self.refuses(4, "this run needs ", "run", "gpt2-124m", "--phase", "train", "--seq", "8", "--time", "0.1", "--threads", "1").stderr
-            self.assertGreater(int(error.split("this run needs ")[1].split()[0]), 1991)
+            size, unit = error.split("this run needs ")[1].split()[:2]
+            self.assertEqual(unit, "GB")  # as people say it
+            self.assertGreater(float(size), 1.991)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
 

@@ -21,6 +21,12 @@ class Corpus(CliTest):
         self.assertEqual([row["selected"] for row in tables["predictors"]], [0.25, 0.25])
         self.assertEqual([row["share"] for row in tables["participation"]], [0.25, 0.25])
 
+    def test_a_page_stands_alone(self):
+        """What was asked, where it ran, and the command, as every other page has them."""
+        page = self.run_fathom("run", "mod-tiny", "--batch", "2", "--seq", "32", "--corpus", self.text(), "--steps", "2", "-o", "md").stdout
+        for words in ("Asked: train, 2 steps of 2 x 32 bytes on ", "## Machine and run", "| processor |", "### Reproduce", "--steps 2"):
+            self.assertIn(words, page)
+
     def test_mistakes_are_refused(self):
         self.refuses(3, "cannot read", "run", "mod-tiny", "--corpus", "missing.txt")
         self.refuses(3, "too short", "run", "mod-tiny", "--corpus", self.write("a.txt", "abc"))

@@ -127,6 +127,46 @@ class Explain(CliTest):
         self.assertIn("3.75", self.run_fathom("explain", "experts_expected", "mixtral-8x7b", "--phase", "decode", "--batch", "4", *loads).stdout)
         self.assertIn("predict", self.run_fathom("explain", "predicted_s", "gpt2-124m").stdout)
 
+    def pages(self):
+        """Markdown pages of every command that has some, with their glossaries."""
+        machine = ("--on", ARGUMENTS.source / "tests/golden/data/machine.ini")
+        fake = ("--backend", "fake", "--rounds", "2", "--threads", "2", *machine)
+        text = self.write("text.txt", "a text to learn from, which is long enough for windows. " * 8)
+        self.run_fathom("compare", "mod-60m", "dense-60m", *fake, "--save", "a.json", "-q")
+        for call in (("compare", "mod-60m", "dense-60m", "mod-tiny", "--seq", "128", *fake), ("compare", "mod-60m", "dense-60m", "--phase", "decode", "--batch", "1,2", *fake),
+                     ("compare", "mod-tiny", "--profile", "counters", *fake), ("run", "mod-tiny", "--backend", "reference", "--phase", "generate", "--prompt", "4", "--tokens", "3"),
+                     ("run", "mod-tiny", "--backend", "reference", "--seq", "16", "--corpus", text, "--steps", "2"), ("predict", "mod-220m", "--on", "h200", "--phase", "train", "--tp", "2"),
+                     ("predict", "mixtral-8x7b", "--on", "h200", "--phase", "decode"), ("count", "mod-60m", "--phase", "train", "--run-tokens", "1B", "--convention", "palm"),
+                     ("validate", "--quick", *fake), ("audit", "--seq", "64"), ("plan", "--on", "h200", "--predictor", "roofline"), ("check", "select", "--backend", "reference"),
+                     ("trace", "mod-tiny", "--backend", "reference", "--text", "ab", "--ops", "--timeline", "t.json", *machine), ("compare", "a.json", "a.json", "--ops"),
+                     ("sweep", "mod-60m", "dense-60m", "--batch", "1,2", "--set", "width=576,640", "--pareto", "flops,max:params"), ("list", "columns"), ("explain", "total", "mod-tiny"), ("explain", "ini"), ("explain", "exit-codes"),
+                     ("explain", "convention", "palm", "gpt2-124m"), ("explain", "convention")):
+            yield call, self.run_fathom(*call, "-o", "md", "-v").stdout
+
+    def test_every_word_of_a_page_can_be_explained(self):
+        """Headings of tables, keys of glossaries, and the keys that their sentences and formulas name."""
+        asked = {}
+        for call, page in self.pages():
+            for head in re.findall(r"(?m)^\|(.*)\|\n\|[-:|]+\|$", page):
+                for word in re.split(r"(?<!\\)\|", head):
+                    if word.strip():
+                        asked.setdefault(word.strip().replace("\\", ""), call)
+            for words in re.findall(r"(?m)^\| [^|]+ \| `\w+` \|.*$", page):
+                for key in re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", words):
+                    asked.setdefault(key, call)
+        self.assertGreater(len(asked), 150)
+        for word, call in asked.items():
+            with self.subTest(word=word, page=call[0]):
+                self.assertGreater(len(self.run_fathom("explain", word).stdout.splitlines()), 2)
+
+    def test_words_of_the_command_line(self):
+        """Values of options that a reader meets in a page: predictors, routing rules, phases, parts of the model."""
+        for word in ("roofline", "calibrated", "light", "threshold", "topk", "top-k", "predictor", "random", "train", "prefill", "decode", "generate", "of_peak", "of peak", "ffn", "core", "kv_cache", "residual",
+                     "dense twin", "interval", "measured, op by op", "probed", "extrapolated", "width", "heads"):
+            self.assertGreater(len(self.run_fathom("explain", word).stdout.splitlines()), 2, word)
+        self.assertIn("too fast as a rule", re.sub(r"\s+", " ", self.run_fathom("explain", "roofline").stdout))
+        self.refuses(3, "did you mean 'roofline'", "explain", "rofline")
+
     def test_unknown(self):
         self.refuses(3, "did you mean 'total'", "explain", "totl")
         self.refuses(3, "neither a built-in network nor a file", "explain", "total", "nothing")

@@ -49,7 +49,7 @@ class ReportContent(CliTest):
         for head, rows in tables:
             self.assertLessEqual(head.count("|"), 12, head)
             self.assertIsNone(re.search(r"\d (?:[kMGT]?(?:B|FLOP|tokens|FLOP/s)|[munp]?s|%) \|", rows), rows)
-        for words in ("| op | predicted | measured | error | of peak | verdict |", "Not shown: `kind`", "`--columns all`", "**Not graded, and why**", "**Distribution of times**"):
+        for words in ("| op | predicted | measured, op by op | error | of peak | verdict |", "Not shown: kind, part, ", "`--columns all`", "**Not graded, and why**", "**Distribution of times**"):
             self.assertIn(words, text)
         everything = self.run_fathom("report", "r.json", "--ops", "-o", "md", "--columns", "all").stdout
         for words in ("| kind |", "| light |", "| samples |", "| implementation |"):
@@ -74,11 +74,12 @@ class ReportContent(CliTest):
         self.assertIn("above 4 % of an op or 2.5 % of a step", re.sub(r"\s+", " ", self.run_fathom("explain", "verdict").stdout))
 
     def test_a_quantity_has_one_heading(self):
-        """The step as it ran is `measured`, the sum of its parts `normalised`; the median is said once, except beside the percentiles of a decode step."""
+        """The step as it ran is `measured`, its parts are `measured, op by op` and add up to `normalised`; the median is said once, except beside the percentiles of a decode step."""
         for phase, percentiles in (("prefill", False), ("decode", True)):
             self.run_fathom("compare", "mod-60m", "--phase", phase, *FAKE, *self.machine, *self.saved("r.md", "r.csv"), "-q")
             text = (self.folder / "r.md").read_text()
-            self.assertIn("| part | predicted | normalised | share |", text)
+            self.assertIn("| part | predicted | measured, op by op | share |", text)
+            self.assertIn("`measured, op by op` adds up to `normalised`, not to `measured`", text)
             self.assertEqual("| p50 |" in text, percentiles, phase)
             self.assertTrue(all(head.count("|") <= 12 for head in re.findall(r"(?m)^(\|.*\|)\n\|[-:|]+\|$", text)))
             self.assertIn("p50_s", (self.folder / "r.csv").read_text())
@@ -92,11 +93,10 @@ class ReportContent(CliTest):
         front = ("sweep", "mod-tiny", "dense-60m", "--batch", "1:8:x2", "--pareto", "flops,max:params")
         for arguments in (("audit",), ("plan", "dense-60m", "--budget", "6e18"), ("trace", "demo-8x12", "--text", "routed depth", "--backend", "reference"), front):
             pages = [self.run_fathom(*arguments, "-o", "md", "-q").stdout]
-            if arguments != front:  # whose --save takes rows
-                self.run_fathom(*arguments, *self.saved("page.html"), "-q")
-                pages.append((self.folder / "page.html").read_text())
+            self.run_fathom(*arguments, *self.saved("page.html"), "-q")
+            pages.append((self.folder / "page.html").read_text())
             for text in pages:
-                for words in ("Asked: ", "made by", "Reproduce", f"fathom {arguments[0]} "):
+                for words in ("Asked: ", "Machine and run", "made by", "Reproduce", f"fathom {arguments[0]} "):
                     self.assertIn(words, text, arguments)
             self.assertNotIn("Reproduce", self.run_fathom(*arguments, "-o", "csv", "-q").stdout)
 
@@ -174,7 +174,7 @@ class ReportContent(CliTest):
         self.assertIn("`dense-120m` against `mod-60m`: ", text)
         self.assertNotIn("`dense-60m` against", text)  # its twin: the ratio has a table of its own
         text = self.run_fathom("count", "gpt2-124m", "llama-3-8b").stdout
-        self.assertIn("no ratio of llama-3-8b to gpt2-124m: seq 1,024 and 2,048", re.sub(r"\s+", " ", text))
+        self.assertIn("llama-3-8b: no ratio to gpt2-124m: seq 1,024 and 2,048", re.sub(r"\s+", " ", text))
         self.assertNotIn("against", text.split("Reproduce")[0].replace("Against", "against").replace("against the", ""))
 
     def test_parts_are_grouped_when_there_are_more_than_colours(self):
@@ -182,6 +182,87 @@ class ReportContent(CliTest):
         bars = (self.folder / "r_plots/where-the-time-goes.svg").read_text()
         self.assertIn("other", bars)
         self.assertIn("ffn", bars)
+
+    def test_parts_have_the_same_colour_in_every_report(self):
+        def colours(*arguments):
+            self.run_fathom("compare", *arguments, *FAKE, *self.machine, *self.saved("c.svg"), "-q")
+            bars = (self.folder / "c_plots/where-the-time-goes.svg").read_text()
+            legend = bars.split('class="g"')[0]  # the grid lines come behind it
+            return dict(re.findall(r'class="f (c\w)"/>\n(?:<path[^>]*class="ht"/>\n)?<text[^>]*>([\w ]+)</text>', legend)[i][::-1] for i in range(legend.count('width="12"')))
+
+        dense, routed, train = colours("dense-60m"), colours("mod-60m", "dense-60m"), colours("mod-tiny", "--phase", "train")
+        self.assertEqual(routed["ffn"], "c2")
+        for each in (routed, train):
+            for part in dense.keys() & each.keys():
+                self.assertEqual(each[part], dense[part], part)
+        self.assertGreater(len(dense.keys() & routed.keys() & train.keys()), 3)
+
+    def test_notes_name_their_configurations_once(self):
+        self.run_fathom("compare", "mod-60m", "--phase", "decode", "--batch", "1,2,4", *FAKE, *self.machine, *self.saved("n.md"), "-q")
+        notes = re.findall(r"(?m)^> (?!\[)(.*)$", (self.folder / "n.md").read_text())
+        self.assertEqual(len(notes), len(set(notes)))
+        self.assertEqual(sum("without its dense twin" in note for note in notes), 1)
+        graded = [note for note in notes if " graded" in note]
+        self.assertTrue(graded)
+        for note in graded:
+            self.assertRegex(note, r"^`mod-60m`(, batch [\d /]+)?: ")
+        # Sixteen of them are one note with ranges, and name whom they are of.
+        self.run_fathom("compare", "mod-60m", "dense-60m", "--phase", "decode", "--batch", "1:128:x2", *FAKE, *self.machine, *self.saved("n.md"), "-q")
+        many = re.findall(r"(?m)^> (.* graded.*)$", (self.folder / "n.md").read_text())
+        self.assertLess(len(many), 5)
+
+    def test_the_last_line_says_who_was_faster(self):
+        """Of a run and of a comparison, on a terminal last, on a page with the result; ratios of medians."""
+        for command in (("run", "mod-60m", "dense-60m", "--seq", "64", "--backend", "reference", "--rounds", "3"), ("compare", "mod-60m", "dense-60m", *FAKE, *self.machine)):
+            text = self.run_fathom(*command, "-q", *self.saved("f.json", "f.md")).stdout
+            times = {result["model"]: result["totals"]["measured_s"] for result in parse_json((self.folder / "f.json").read_text())["results"]}
+            last = text.rstrip("\n").split("\n")[-1]
+            found = re.fullmatch(r"mod-60m ran ([\d.]+)(?: ± ([\d.]+))? times faster than dense-60m\.", last)
+            self.assertTrue(found, last)
+            self.assertAlmostEqual(float(found.group(1)), times["dense-60m"] / times["mod-60m"], delta=0.06)  # as few places as the error leaves
+            self.assertIn("`mod-60m` ran ", (self.folder / "f.md").read_text().split("**Configurations**")[0])
+        self.assertNotIn("times faster", self.run_fathom("run", "mod-60m", "--backend", "fake", "--rounds", "2").stdout)
+
+    def test_no_key_of_a_machine_stands_on_a_page(self):
+        """Facts are words with units; the keys are those of JSON."""
+        self.run_fathom("run", "mod-tiny", "--backend", "reference", "--rounds", "2", "--seq", "16", *self.saved("k.md", "k.html", "k.json"), "-q")
+        environment = parse_json((self.folder / "k.json").read_text())["environment"]
+        keys = [key for key in environment if "_" in key]
+        self.assertGreater(len(keys), 3)
+        for page in ("k.md", "k.html"):
+            text = (self.folder / page).read_text()
+            for key in keys:
+                self.assertNotIn(key, text, page)
+        self.assertRegex((self.folder / "k.md").read_text(), r"\| memory \| [\d.]+ GB \(")
+
+    def test_a_generation_shows_where_the_prompt_ends(self):
+        command = ("trace", "mod-tiny", "--backend", "reference", "--phase", "generate", "--text", "routed depth", "--tokens", "5")
+        record = self.json(*command, "-o", "json")
+        self.assertEqual((record["routing"]["prompt"], record["routing"]["tokens"]), (12, 16))
+        rows = list(csv.DictReader(io.StringIO(self.run_fathom(*command, "-o", "csv").stdout)))
+        self.assertEqual([row["generated"] for row in rows[:16]], ["0"] * 12 + ["1"] * 4)
+        for width in ("40", "100"):
+            text = self.run_fathom(*command, "--width", width).stdout
+            self.assertIn("▲ from token 12 on: generated", text)
+            row, mark = re.search(r"(?m)^(block 0 +\S+).*\n *(▲)$", text), re.search(r"(?m)^( *)▲$", text)
+            self.assertEqual(len(mark.group(1)), len("block 0 ") + 12, text)
+            self.assertTrue(row, text)
+        self.run_fathom(*command, *self.saved("g.html", "g.md"), "-q")
+        self.assertIn('class="cut"', (self.folder / "g.html").read_text())
+        self.assertIn("Tokens 0 to 11 are the prompt", (self.folder / "g.md").read_text())
+        self.assertNotIn("generated", self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--text", "ab", "-o", "csv").stdout.split("\n")[0])
+
+    def test_labels_keep_their_numbers_on_narrow_terminals(self):
+        """Bins of the histogram and shares of the bars are whole at every width."""
+        wide = self.run_fathom("trace", "demo-8x12", "--text", "routed depth", "--backend", "reference", "--width", "120").stdout
+        bins = re.findall(r"(?m)^(-?[\d.e-]+ to -?[\d.e-]+)\b", wide)
+        self.assertEqual(len(bins), 16)
+        for width in ("20", "30", "40"):
+            text = self.run_fathom("trace", "demo-8x12", "--text", "routed depth", "--backend", "reference", "--width", width).stdout
+            flat = re.sub(r"\s+", " ", text)
+            for label in bins:
+                self.assertIn(label, flat, width)
+            self.assertTrue(all(len(line) <= int(width) for line in text.split("Reproduce")[0].splitlines()), text)
 
     def test_decode_latency_against_batch(self):
         self.run_fathom("compare", "mod-tiny", "--phase", "decode", "--batch", "1,2,4", *FAKE, *self.machine, *self.saved("d.md"), "-q")

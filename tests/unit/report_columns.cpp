@@ -7,6 +7,7 @@
 #include "lib/error.hpp"
 #include "reports/json_reader.hpp"
 #include "reports/save.hpp"
+#include "reports/terms.hpp"
 
 using namespace fathom;
 
@@ -66,6 +67,7 @@ TEST_CASE("lookup takes JSON paths and suggests names", "[reports]") {
   // Headings as tables have them; a key goes before a heading of the same word ("kernels").
   CHECK(lookup_column("predicted").key == "predicted_s");
   CHECK(lookup_column("of peak").key == "peak_fraction");
+  CHECK(lookup_column("of_peak").key == "peak_fraction");  // as a shell likes it
   CHECK(lookup_column("a/a noise").key == "noise");
   CHECK(lookup_column("KV cache").key == "kv_bytes");
   CHECK(find_heading("normalised") == find_column("normalised_s"));
@@ -84,6 +86,26 @@ TEST_CASE("lookup takes JSON paths and suggests names", "[reports]") {
     CHECK(error.kind() == ErrorKind::kInput);
     CHECK(error.hint().find("predicted_s") != std::string::npos);
   }
+}
+
+TEST_CASE("words of reports are sentences, found by each of their names, and by one entry each", "[reports]") {
+  std::set<std::string> names;
+  for (const ReportTerm& term : all_terms()) {
+    INFO(term.names);
+    CHECK(term.meaning.ends_with('.'));
+    CHECK(find_term(title_of(term)) == &term);
+    for (std::string_view rest = term.names; !rest.empty();) {
+      const std::size_t end = std::min(rest.find(';'), rest.size());
+      CHECK(names.insert(std::string(rest.substr(0, end))).second);
+      CHECK(find_term(rest.substr(0, end)) == &term);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+  CHECK(title_of(*find_term("top-k")) == "topk");
+  CHECK(find_term("Mixture-of-Depths") == find_term("mod"));
+  CHECK(find_term("worst_error") == find_term("Worst Error"));
+  CHECK(find_term("") == nullptr);
+  CHECK(find_term("nothing") == nullptr);
 }
 
 TEST_CASE("the schema's quantities are all in the glossary", "[reports]") {

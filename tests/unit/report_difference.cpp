@@ -85,5 +85,5 @@ TEST_CASE("predictions have no noise, and exact figures that differ are named") 
   const RecordDifference d = compare_records(a, b);
   CHECK(d.pairs[0].times[1].judgement() == "slower");
   REQUIRE(d.pairs[0].counts.size() == 1);
-  CHECK(d.pairs[0].counts[0] == "peak_bytes 1000 -> 1001");
+  CHECK(d.pairs[0].counts[0] == "peak memory 1,000 -> 1,001");
 }

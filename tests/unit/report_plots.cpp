@@ -3,11 +3,14 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 #include <sstream>
 
+#include "lib/op.hpp"
 #include "reports/columns.hpp"
 #include "reports/gnuplot.hpp"
 #include "reports/json_writer.hpp"
+#include "reports/part_looks.hpp"
 #include "reports/routing_grid.hpp"
 #include "reports/scale.hpp"
 #include "reports/svg.hpp"
@@ -150,6 +153,78 @@ TEST_CASE("a routing map groups tokens without losing one", "[reports]") {
   CHECK(grid.shares[1][3] == 1);
   CHECK(grid.participation[1] == Approx(0.6));
   CHECK(bucket(frame, 10).tokens_per_cell == 1);
+}
+
+TEST_CASE("a part of the model looks the same in every plot", "[reports]") {
+  std::set<int> looks;
+  std::set<std::string_view> fills;
+  for (int p = 0; p < kPartCount; ++p) {
+    const int look = part_look(part_name(static_cast<Part>(p)));
+    INFO(part_name(static_cast<Part>(p)));
+    CHECK(look < kOtherLook);  // each part has one of its own
+    CHECK(looks.insert(look).second);
+  }
+  CHECK(part_look("other") == kOtherLook);
+  for (const bool unicode : {false, true}) {
+    fills.clear();
+    for (int look = 0; look < kLooks; ++look) {
+      CHECK(fills.insert(look_fill(look, unicode)).second);
+      CHECK(display_width(look_fill(look, unicode)) == 1);
+    }
+  }
+  // ffn is green alone and beside others, in SVG, gnuplot and on a terminal; a part of a colour's second half is hatched.
+  BarPlot one{"k", "", "", "time", Unit::kSeconds, {"a"}, {{"ffn", {1.0}, part_look("ffn")}}, true, {}};
+  BarPlot two = one;
+  two.series = {{"core", {1.0}, part_look("core")}, {"kv_cache", {0.5}, part_look("kv_cache")}, {"ffn", {1.0}, part_look("ffn")}, {"other", {0.5}, kOtherLook}};
+  for (const BarPlot* plot : {&one, &two}) {
+    CHECK(render_svg(*plot).find("f seg c2") != std::string::npos);
+    CHECK(gnuplot_script(*plot).find("lt 3 title 'ffn'") != std::string::npos);
+    CHECK(render_text(*plot, {60, false, true}).find("▓▓▓") != std::string::npos);
+  }
+  CHECK(render_svg(one).find("class=\"ht\"") == std::string::npos);
+  CHECK(render_svg(two).find("class=\"ht\"") != std::string::npos);
+  CHECK(render_svg(two).find("f seg co") != std::string::npos);
+  CHECK(gnuplot_script(two).find("lt 2 fs pattern 5 title 'kv_cache'") != std::string::npos);
+  check_drawing(render_svg(two));
+}
+
+TEST_CASE("labels of bars are whole, however narrow the page", "[reports]") {
+  const std::string label = "mod-220m, decode, batch 128, context 4096, measured, op by op";
+  const BarPlot plot{"k", "", "", "time", Unit::kSeconds, {label, "0.01234 to 0.05678"}, {{"t", {1.0, 2.0}}}, false, {}};
+  for (const int width : {20, 40, 60, 100}) {
+    std::string flat = render_text(plot, {width, false, true});
+    for (std::size_t at = 0; (at = flat.find('\n', at)) != std::string::npos;) flat.replace(at, 1, " ");
+    INFO(flat);
+    CHECK(flat.find(label) != std::string::npos);
+    CHECK(flat.find("0.01234 to 0.05678") != std::string::npos);
+  }
+  for (const int width : {360, 760}) CHECK(render_svg(plot, {width, false, 0}).find(">" + label + "</text>") != std::string::npos);
+}
+
+TEST_CASE("a routing map marks where the prompt ends", "[reports]") {
+  using State = RoutingMap::State;
+  RoutingMap map;
+  map.key = "map";
+  map.blocks = {"block 0"};
+  map.frames = {{"", {{State::kProcessed, State::kSkipped, State::kProcessed, State::kSkipped, State::kSkipped}}, {}}};
+  CHECK(render_text(map, {60, false, true}).find("▲") == std::string::npos);
+  CHECK(render_svg(map).find("class=\"cut\"") == std::string::npos);
+  map.prompt = 3;
+  // Below token 3: behind the label of seven columns and a blank.
+  CHECK(render_text(map, {60, false, true}).find("\n" + std::string(8 + 3, ' ') + "▲\n") != std::string::npos);
+  CHECK(render_text(map, {60, false, false}).find("^ from token 3 on: generated") != std::string::npos);
+  const std::string svg = render_svg(map);
+  CHECK(svg.find("class=\"cut\"") != std::string::npos);
+  CHECK(svg.find(">generated") != std::string::npos);
+  CHECK(gnuplot_script(map, 0).find("set arrow from first 2.5, graph 0 to first 2.5, graph 1") != std::string::npos);
+  // Two tokens a cell: the mark stands in the cell of the first that was generated.
+  map.frames[0].states[0].resize(400, State::kSkipped);
+  map.prompt = 100;
+  const std::string narrow = render_text(map, {60, false, true});
+  const RoutingGrid grid = bucket(map.frames[0], 60 - 7 - 8);
+  CHECK(narrow.find("\n" + std::string(8 + 100 / grid.tokens_per_cell, ' ') + "▲\n") != std::string::npos);
+  map.prompt = 401;
+  CHECK_THROWS(check_plot(map));
 }
 
 TEST_CASE("explaining a column names unit, meaning and formula", "[reports]") {

@@ -93,7 +93,7 @@ TEST_CASE("a page shows the answers first and names what it leaves out", "[repor
   const ReportTable& ops = table_of(page, "ops");
   CHECK(keys_of(ops) == std::vector<std::string>{"path", "predicted_s", "measured_s", "error", "verdict", "flops_matmul", "bytes_moved"});
   CHECK(*ops.rows[0].cells[6].exact() == u128{2000});  // 1000 read and 1000 written
-  CHECK(ops.caption.find("Not shown: `kind`, `min_s`, `bytes_read`, `bytes_written` (") != std::string::npos);
+  CHECK(ops.caption.find("Not shown: kind, min, read, written (") != std::string::npos);
   CHECK(keys_of(table_of(page, "reasons")) == std::vector<std::string>{"verdict", "status", "path"});
 }
 
@@ -111,6 +111,48 @@ TEST_CASE("ops without a grade are listed by reason", "[reports]") {
   REQUIRE(reasons.rows.size() == 2);
   CHECK(*reasons.rows[0].cells[2].words() == "x/y, x/z");
   CHECK(*reasons.rows[1].cells[1].words() == "too short");
+}
+
+TEST_CASE("sums of ops stand over a row of all ops, and a footnote says why they are not the time of the step", "[reports]") {
+  Record record = measured_record();
+  std::vector<Figures>& ops = record.results[0].ops;
+  ops.resize(2, ops[0]);
+  ops[0].set("part", Cell::text("ffn"));
+  ops[1].set("part", Cell::text("core"));
+  ops[1].set("measured_s", Cell::number(0.25));
+  const auto table = [&] { return table_of(view_record(record, {}), "by-part"); };
+  CHECK(keys_of(table()) == std::vector<std::string>{"model", "part", "predicted_s", "normalised_s", "share", "error", "flops_matmul", "bytes_moved"});
+  CHECK(table().columns[3].label == "measured, op by op");
+  REQUIRE(table().rows.size() == 3);
+  CHECK(table().rows[2].total);
+  CHECK(*table().rows[2].cells[1].words() == "all ops");
+  CHECK(table().rows[2].cells[2].value() == 1.0);   // .5 + .5, of a step predicted at .25
+  CHECK(table().rows[2].cells[3].value() == 0.75);  // .5 + .25
+  CHECK(table().caption.find("adds up to `normalised`, not to `measured`") != std::string::npos);
+  CHECK(table().caption.find("`predicted` is here of ops that stand between reference kernels") != std::string::npos);
+  record.results[0].totals.set("predicted_s", Cell::number(1.0));  // now they do add up
+  CHECK(table().caption.find("`predicted`") == std::string::npos);
+  CHECK(table_of(view_record(record, {}), "ops").columns[2].label == "measured, op by op");
+}
+
+TEST_CASE("what several rows share is shown once for them", "[reports]") {
+  Figures row;
+  row.set("model", Cell::text("a"));
+  row.set("batch", Cell::count(u128{1}));
+  row.set("measured_s", Cell::number(0.5));
+  std::vector<Figures> rows = {row, row, row};
+  rows[1].set("batch", Cell::count(u128{2}));
+  rows[2].set("model", Cell::text("b"));
+  const auto group = [&] { return make_table("t", "", rows, {"model", "batch"}, {"measured_s"}).group; };
+  CHECK(group() == 1);
+  const std::string text = render_markdown(make_table("t", "", rows, {"model", "batch"}, {"measured_s"}));
+  CHECK(text.find("| a | 1 | 500.0\u00a0ms |\n|  | 2 | 500.0\u00a0ms |\n| b | 1 |") != std::string::npos);
+  CHECK(render_csv(make_table("t", "", rows, {"model", "batch"}, {"measured_s"}), "\n").find("a,2,0.5") != std::string::npos);  // files repeat it
+  rows[1].set("model", Cell::text("b"));
+  rows[2].set("model", Cell::text("a"));
+  CHECK(group() == 0);  // a comes back: no group
+  rows[2].set("model", Cell::text("c"));
+  CHECK(group() == 0);  // every row has its own
 }
 
 TEST_CASE("columns that are asked for stand alone, and those that no table has are named", "[reports]") {

@@ -200,6 +200,24 @@ TEST_CASE("HTML table, golden row", "[reports]") {
   CHECK(html.find("<tfoot>\n<tr><td class=\"k\">total</td>") != std::string::npos);
 }
 
+TEST_CASE("HTML: what rows share stands above them, and in each of them once the table is sorted", "[reports]") {
+  ReportTable table("t", "");
+  table.add_column("model");
+  table.add_column("batch");
+  table.add_column("measured_s");
+  table.group = 1;
+  for (const char* model : {"a", "b"})
+    for (unsigned batch : {1U, 2U}) table.add_row({Cell::text(model), Cell::count(u128{batch}), Cell::number(0.5)}, batch == 2);
+  const std::string html = render_html(table);
+  CHECK(html.find("<table class=\"sortable grouped\" id=\"t-t\">") != std::string::npos);
+  CHECK(html.find("<th scope=\"col\" class=\"gc\">model</th><th scope=\"col\" class=\"n h\">batch</th>") != std::string::npos);
+  const std::string group = "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"2\"><span>a</span></th></tr>\n<tr><td class=\"k gc\">a</td><td class=\"n h\" data-v=\"1\">1</td>";
+  CHECK(html.find(group) != std::string::npos);
+  CHECK(html.find("</tbody>\n<tbody>\n<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"2\"><span>b</span>") != std::string::npos);
+  CHECK(html.find("<tr class=\"total\"><td class=\"k gc\">a</td>") != std::string::npos);  // a sum stays with its group
+  CHECK(html.find("<tfoot>") == std::string::npos);
+}
+
 TEST_CASE("HTML: a path breaks at its slashes, a sentence with a slash at its spaces", "[reports]") {
   ReportTable table("t", "");
   table.add_column({"x", "x", Unit::kText, 0, 4, false});

@@ -78,6 +78,22 @@ TEST_CASE("a trace keeps every score and label, and its rows are a table") {
   }
 }
 
+TEST_CASE("of a generation it is kept which tokens were generated") {
+  Record record = with_routing();
+  RoutingRecord& routing = record.results[0].routing;
+  CHECK(write_record(record).find("\"prompt\"") == std::string::npos);
+  routing.prompt = 3;
+  const Record again = read_record(write_record(record), "r.json");
+  CHECK(again.results[0].routing.prompt == 3);
+  const ReportTable table = routing_table(again.results[0].routing);
+  REQUIRE(table.columns[2].key == "generated");
+  for (std::size_t t = 0; t < 4; ++t) CHECK(exact_text(table.rows[t].cells[2]) == (t < 3 ? "0" : "1"));
+  CHECK(table.columns[3].key == "routed");
+  std::string text = write_record(record);
+  text.replace(text.find("\"prompt\": 3"), 11, "\"prompt\": 5");  // of 4 tokens
+  CHECK_THROWS_AS(read_record(text, "r.json"), Error);
+}
+
 TEST_CASE("routing that contradicts itself is refused with the file's name") {
   std::string text = write_record(with_routing());
   text.replace(text.find("0110"), 4, "011");

@@ -28,6 +28,27 @@ TEST_CASE("clipping keeps both ends and never exceeds the width", "[reports]") {
   }
 }
 
+TEST_CASE("clipping never leaves a part of a number", "[reports]") {
+  CHECK(clip_middle("0.0123 to 0.0456", 10) == "…");
+  CHECK(clip_middle("block 12345", 7) == "blo…");
+  CHECK(clip_middle("block 12", 6) == "bl… 12");
+  for (int width = 1; width < 40; ++width) {
+    const std::string text = "layers.12/mod 0.0625 to 1,024.5 of 77", clipped = clip_middle(text, width);
+    INFO(clipped);
+    CHECK(display_width(clipped) <= width);
+    std::string number;
+    for (const char c : clipped + " ") {
+      if ((c >= '0' && c <= '9') || ((c == '.' || c == ',') && !number.empty())) {
+        number += c;
+        continue;
+      }
+      while (!number.empty() && (number.back() == '.' || number.back() == ',')) number.pop_back();
+      if (!number.empty()) CHECK((number == "12" || number == "0.0625" || number == "1,024.5" || number == "77"));
+      number.clear();
+    }
+  }
+}
+
 TEST_CASE("padding", "[reports]") {
   CHECK(pad_left("7", 3) == "  7");
   CHECK(pad_right("日", 4) == "日  ");

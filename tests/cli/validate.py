@@ -1,0 +1,50 @@
+"""`fathom validate`: predictions are on disk before anything runs, once, and tables say nothing that there is not. The fake backend repeats predictions, so every error is 0."""
+
+import csv
+import io
+import re
+
+from _cli import ARGUMENTS, CliTest, main, parse_json
+
+
+class Validate(CliTest):
+    def validate(self, *arguments, machine="tests/golden/data/machine.ini"):
+        return self.run_fathom("validate", "--quick", "--backend", "fake", "--rounds", "2", "--threads", "2", "--on", ARGUMENTS.source / machine, *arguments)
+
+    def test_predictions_are_kept_once(self):
+        told = self.validate("--save", "a.md", "--save", "b.json").stderr
+        self.assertEqual([path.name for path in self.folder.iterdir() if "predicted" in path.name], ["a.md.predicted.json"])
+        self.assertIn("a.md.predicted.json", told)
+        self.assertIn("a.md.predicted.json", (self.folder / "a.md").read_text())
+        kept = parse_json((self.folder / "a.md.predicted.json").read_text())
+        self.assertGreater(len(kept["configurations"]), 5)
+        self.assertTrue(all(each["predicted_s"] > 0 for each in kept["configurations"]))
+        self.assertEqual(self.validate("--save", "a.md", "-q").stderr, "")
+        self.validate("-q")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["a.md", "a.md.predicted.json", "b.json"])
+
+    def test_a_predictor_without_intervals_has_no_share_in_them(self):
+        page = self.validate("--predictor", "roofline", "-o", "md").stdout
+        self.assertNotIn("| in interval |", page)
+        self.assertEqual(page.count("No share is in an interval: the roofline predictor gives none."), 2)  # of steps and of ops
+        self.assertIn("| in interval |", self.validate("-o", "md", machine="reports/samples/validation_epyc_machine.ini").stdout)
+
+    def test_what_is_nothing_but_rounding_is_zero(self):
+        rows = list(csv.DictReader(io.StringIO(self.validate("--predictor", "roofline", "-o", "csv").stdout)))
+        graded = [row for row in rows if row["graded"] != "0"]
+        self.assertTrue(graded)
+        for row in graded:
+            for column in ("mape", "log2", "bias", "wape"):
+                self.assertEqual(float(row[column]), 0, row)
+        self.assertNotRegex(self.validate("--predictor", "roofline", "-o", "md").stdout, r"\de-\d\d")
+
+    def test_the_page_stands_alone(self):
+        page = self.validate("-o", "md").stdout
+        for words in ("Asked: set ", "## Machine and run", "### Reproduce", "fathom validate --quick"):
+            self.assertIn(words, page)
+        self.assertNotRegex(page, r"\b(?:machine_hash|predicted_at|measured_at|foreign_cpu)\b")
+        self.assertTrue(re.search(r"\d+ of \d+ configurations executed", page))
+
+
+if __name__ == "__main__":
+    main()
