@@ -119,7 +119,6 @@ void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t 
 }
 
 void calibrate_generation(ProgramExecution& prefill, ProgramExecution& decode, const GenerateOptions& options, int passes) {
-  constexpr std::int64_t kSteps = 64;
   constexpr std::uint64_t kOtherDraws = std::uint64_t{1} << 48;  // no run draws so many tokens
   constexpr double kNear = 0.05;                                 // of the wanted rate
   const Ends ends = ends_of(decode);
@@ -130,7 +129,7 @@ void calibrate_generation(ProgramExecution& prefill, ProgramExecution& decode, c
   for (int pass = 1; pass <= passes && nearest > kNear; ++pass) {
     std::vector<std::vector<float>> scores(ends.selects.size());
     GenerateOptions how = options;
-    how.tokens = std::min(options.tokens, kSteps + 1);
+    how.tokens = std::min(options.tokens, kCalibratedSteps + 1);
     how.pick = [&](std::span<const float> logits, std::uint64_t draw) { return options.pick(logits, draw + static_cast<std::uint64_t>(pass) * kOtherDraws); };
     how.pass = [&](ProgramExecution& execution) {
       if (&execution != &decode) return execution.run();

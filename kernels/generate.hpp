@@ -53,9 +53,10 @@ struct Generation {
 void hand_over(const ProgramExecution& from, ProgramExecution& to, std::int64_t past);
 
 // Sets the thresholds of `prefill`, which generate() hands over, so that the generated tokens take routed blocks at about the rate that was asked for. What the router of an
-// untrained model says depends on the sequence more than on the token, so other prompts tell little: the run itself is made up to `passes` times, of at most 64 steps and with
-// draws of their own. After each a block's threshold is put where the wanted share of its scores lay above it, which leads to other states and tokens; what came nearest stays, and
+// untrained model says depends on the sequence more than on the token, so other prompts tell little: the run itself is made up to `passes` times, of at most kCalibratedSteps steps and with
+// draws of their own (greedy tokens know no draws: they are the run's own). After each a block's threshold is put where the wanted share of its scores lay above it, which leads to other states and tokens; what came nearest stays, and
 // does not change over a run: routing remains causal. A single sequence may still be far off: its tokens are no independent draws.
+inline constexpr std::int64_t kCalibratedSteps = 64;
 void calibrate_generation(ProgramExecution& prefill, ProgramExecution& decode, const GenerateOptions& options, int passes = 6);
 
 // Runs `prefill` on its bound tokens and then options.tokens - 1 steps of `decode`, which must be planned for that context.

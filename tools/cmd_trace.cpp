@@ -82,12 +82,14 @@ Traced trace_step(Timed& timed, const TraceArgs& flags, bool routed) {
 
 // The prompt's pass and one per further token; the last token passes no block. It is generated twice where times are wanted: reading the routing takes
 // time between the ops.
-Traced trace_generation(const Configuration& c, const TraceArgs& flags, const Machine* machine) {
+Traced trace_generation(const Configuration& c, const TraceArgs& flags, const Machine* machine, std::vector<RecordNote>& notes) {
   Traced traced;
   const BoundGeneration bound = bind_generation(c, flags.timed);
   if (!flags.text.empty()) write_text(*bound.prefill, flags.text);
   GenerateOptions options = generate_options(c, flags.timed);
   calibrate_generation(*bound.prefill, *bound.decode, options);
+  if (const std::string note = thresholds_note(bound, c, flags.timed); !note.empty())
+    notes.push_back({Note::Severity::kNote, note + "; they hold for the prompt too, so another --tokens may change which of its tokens take a block"});
   options.progress = [](std::int64_t) { return !interrupted(); };
   options.pass = [&](ProgramExecution& execution) { append(traced.layers, run_and_read_routing(execution, execution.workload().stream().queries)); };
   traced.generated = generate(*bound.prefill, *bound.decode, options).tokens[0];
@@ -192,7 +194,7 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
     add_prediction(result, timed[0], *machine);
   }
   Traced traced;
-  if (wants_times || routed) traced = generates ? trace_generation(asked, flags, machine ? &*machine : nullptr) : trace_step(timed[0], flags, routed);
+  if (wants_times || routed) traced = generates ? trace_generation(asked, flags, machine ? &*machine : nullptr, record.notes) : trace_step(timed[0], flags, routed);
   if (interrupted()) throw Stopped();
   if (wants_times) {
     save_file(flags.timeline, chrome_trace(traced.passes, asked.label));

@@ -147,12 +147,24 @@ GenerateOptions generate_options(const Configuration& c, const TimedFlags& flags
   return options;
 }
 
+std::string thresholds_note(const BoundGeneration& bound, const Configuration& c, const TimedFlags& flags) {
+  bool thresholds = false;
+  for (const Op& op : bound.decode->workload().ops())
+    if (const auto* select = std::get_if<Select>(&op.spec)) thresholds = thresholds || select->rule == RoutingRule::kThreshold || select->rule == RoutingRule::kPredictor;
+  if (!thresholds || c.scenario.tokens < 2) return "";
+  const std::string on = fmt::format("thresholds were set on generations of this prompt and number of tokens (of at most {} steps)", kCalibratedSteps);
+  if (flags.temperature > 0) return on + ", with draws of their own";
+  return on + ": greedy ones are the run itself, so the participation is that of the tokens they were set on; with --temperature they are others";
+}
+
 namespace {
 
 void generate_and_note(Result& result, const Configuration& c, const TimedFlags& flags, bool quiet) {
   const Scenario& s = c.scenario;
-  const auto [prefill, decode] = bind_generation(c, flags);
+  const BoundGeneration bound = bind_generation(c, flags);
+  const auto& [prefill, decode] = bound;
   calibrate_generation(*prefill, *decode, generate_options(c, flags));
+  if (const std::string note = thresholds_note(bound, c, flags); !note.empty()) result.notes.push_back({Note::Severity::kNote, fmt::format("{}: {}", c.label, note)});
   prefill->run();  // warm-up: first executions of library primitives are several times slower
   if (flags.backend == "cuda") {  // the first pass loads kernels, the second captures the step
     decode->set_thresholds(prefill->thresholds());

@@ -22,6 +22,9 @@ BoundGeneration bind_generation(const Configuration& configuration, const TimedF
 // How many tokens, and how they are chosen.
 GenerateOptions generate_options(const Configuration& configuration, const TimedFlags& flags);
 
+// What the thresholds were set on (calibrate_generation), where there are any: whether the rate that a run then shows is that of other tokens. Empty where there are none.
+std::string thresholds_note(const BoundGeneration& bound, const Configuration& configuration, const TimedFlags& flags);
+
 // Exact sums over the prefill and tokens - 1 decode steps (the prefill's logits give the first token).
 Result count_generation(const Configuration& configuration);
 // Time to first token, time per token at 0, 25, 50, 75 and 100 % of the output, their percentiles and the total.

@@ -1,5 +1,5 @@
 // The twin of attention_bf16 without tiles: f32 arithmetic on bf16 storage, any head size. Compiled per instruction set;
-// FATHOM_TWIN names the copy. Lanes are 16 queries (GCC vector type: one zmm, two ymm or four xmm registers).
+// FATHOM_TWIN names the copy. Lanes are queries (lanes.inl: 16, or 8 with AVX2).
 //
 // Unnamed namespace and no std templates, so that code of a wider instruction set cannot be linked into another copy.
 #include <cmath>
@@ -10,7 +10,7 @@
 #endif
 
 #include "kernels/cpu/attention_bf16_detail.hpp"
-#include "kernels/cpu/lanes16.inl"
+#include "kernels/cpu/lanes.inl"
 
 namespace fathom::cpu::detail {
 namespace {
@@ -39,7 +39,7 @@ void widen_rows(const bf16* rows, std::int64_t stride, std::int64_t count, int h
   }
 }
 
-// Up to 16 rows transposed: out[feature][16], absent rows zero.
+// Up to kLanes rows transposed: out[feature][kLanes], absent rows zero.
 void widen_lanes(const bf16* rows, std::int64_t stride, std::int64_t count, int head_dim, float* out) {
   for (int d = 0; d < head_dim; ++d) {
     for (int i = 0; i < kLanes; ++i) {
@@ -49,30 +49,30 @@ void widen_lanes(const bf16* rows, std::int64_t stride, std::int64_t count, int 
   }
 }
 
-// out[key] = <row of key, lanes> for `count` keys: lanes [feature][16], rows [key][dp].
-inline void dot_lanes(const float* rows, const float* lanes, int count, int head_dim, int dp, V16* out) {
+// out[key] = <row of key, lanes> for `count` keys: lanes [feature][kLanes], rows [key][dp].
+inline void dot_lanes(const float* rows, const float* lanes, int count, int head_dim, int dp, Vf* out) {
   int key = 0;
   for (; key + 4 <= count; key += 4) {
-    V16 acc[4] = {};
+    Vf acc[4] = {};
     const float* row = rows + std::int64_t{key} * dp;
     for (int d = 0; d < head_dim; ++d) {
-      const V16 lane = *reinterpret_cast<const V16*>(lanes + d * kLanes);
+      const Vf lane = *reinterpret_cast<const Vf*>(lanes + d * kLanes);
       for (int j = 0; j < 4; ++j) acc[j] += lane * row[j * dp + d];
     }
     for (int j = 0; j < 4; ++j) out[key + j] = acc[j];
   }
   for (; key < count; ++key) {
-    V16 acc = {};
+    Vf acc = {};
     for (int d = 0; d < head_dim; ++d) {
-      acc += *reinterpret_cast<const V16*>(lanes + d * kLanes) * rows[std::int64_t{key} * dp + d];
+      acc += *reinterpret_cast<const Vf*>(lanes + d * kLanes) * rows[std::int64_t{key} * dp + d];
     }
     out[key] = acc;
   }
 }
 
 struct Lanes {
-  I16 last;   // last visible key of each lane
-  I16 first;  // first visible key
+  Vi last;   // last visible key of each lane
+  Vi first;  // first visible key
 };
 
 Lanes visible_keys(const std::int32_t* first_key, std::int64_t first_query, std::int64_t real) {
@@ -84,8 +84,8 @@ Lanes visible_keys(const std::int32_t* first_key, std::int64_t first_query, std:
   return lanes;
 }
 
-inline I16 hidden(const Lanes& lanes, std::int64_t key) {
-  const I16 a = I16{} + static_cast<std::int32_t>(key);
+inline Vi hidden(const Lanes& lanes, std::int64_t key) {
+  const Vi a = Vi{} + static_cast<std::int32_t>(key);
   return (a > lanes.last) | (a < lanes.first);
 }
 
@@ -114,39 +114,39 @@ void FATHOM_TWIN(forward)(const AttentionCall& call, bf16* out, std::int64_t out
     float* const keys = reinterpret_cast<float*>(call.scratch) + own_thread() * forward_thread_floats(dp);
     float* const values = keys + std::int64_t{kKeys} * dp;
     float* const queries = values + std::int64_t{kKeys} * dp;
-    V16* const o = reinterpret_cast<V16*>(queries + std::int64_t{kLanes} * dp);
-    V16* const p = o + dp;
+    Vf* const o = reinterpret_cast<Vf*>(queries + std::int64_t{kLanes} * dp);
+    Vf* const p = o + dp;
     widen_lanes(in.q + (begin + first_query) * in.q_stride + head * in.head_dim, in.q_stride, real, in.head_dim, queries);
     const std::int32_t* first_key = call.first_key ? call.first_key + begin + first_query : nullptr;
     const Lanes lanes = visible_keys(first_key, first_query, real);
-    for (int d = 0; d < dp; ++d) o[d] = V16{};
-    V16 max = V16{} - 1e30f, sum = {};
+    for (int d = 0; d < dp; ++d) o[d] = Vf{};
+    Vf max = Vf{} - 1e30f, sum = {};
     const std::int64_t kv_head = head / group * in.head_dim;
     for (std::int64_t key = first_key ? first_key[0] : 0; key < first_query + real; key += kKeys) {
       const int count = static_cast<int>(first_query + real - key < kKeys ? first_query + real - key : kKeys);
       widen_rows(in.k + (begin + key) * in.k_stride + kv_head, in.k_stride, count, in.head_dim, dp, keys);
       widen_rows(in.v + (begin + key) * in.v_stride + kv_head, in.v_stride, count, in.head_dim, dp, values);
       dot_lanes(keys, queries, count, in.head_dim, dp, p);
-      V16 raised = max;
+      Vf raised = max;
       for (int i = 0; i < count; ++i) {
-        p[i] = hidden(lanes, key + i) ? V16{} - 3e38f : p[i] * c;
+        p[i] = hidden(lanes, key + i) ? Vf{} - 3e38f : p[i] * c;
         raised = raised > p[i] ? raised : p[i];
       }
-      const V16 factor = exp2_lanes(max - raised);
+      const Vf factor = exp2_lanes(max - raised);
       max = raised;
       sum *= factor;
       for (int i = 0; i < count; ++i) {
-        const V16 e = exp2_lanes(p[i] - max);
-        p[i] = hidden(lanes, key + i) ? V16{} : e;
+        const Vf e = exp2_lanes(p[i] - max);
+        p[i] = hidden(lanes, key + i) ? Vf{} : e;
         sum += p[i];
       }
       for (int d = 0; d < in.head_dim; ++d) o[d] *= factor;
       int i = 0;
       for (; i + 4 <= count; i += 4) {
-        const V16 p0 = p[i], p1 = p[i + 1], p2 = p[i + 2], p3 = p[i + 3];
+        const Vf p0 = p[i], p1 = p[i + 1], p2 = p[i + 2], p3 = p[i + 3];
         const float* v = values + std::int64_t{i} * dp;
         for (int d = 0; d < in.head_dim; ++d) {
-          V16 acc = o[d];
+          Vf acc = o[d];
           acc += p0 * v[d];
           acc += p1 * v[dp + d];
           acc += p2 * v[2 * dp + d];
@@ -158,10 +158,10 @@ void FATHOM_TWIN(forward)(const AttentionCall& call, bf16* out, std::int64_t out
         for (int d = 0; d < in.head_dim; ++d) o[d] += p[i] * values[std::int64_t{i} * dp + d];
       }
     }
-    const V16 inverse = 1.0f / sum;
+    const Vf inverse = 1.0f / sum;
     bf16* const to = out + (begin + first_query) * out_stride + head * in.head_dim;
     for (int d = 0; d < in.head_dim; ++d) {
-      const V16 value = o[d] * inverse;
+      const Vf value = o[d] * inverse;
       for (int i = 0; i < real; ++i) to[i * out_stride + d].bits = narrow(value[i]);
     }
     if (lse) {
@@ -210,8 +210,8 @@ void FATHOM_TWIN(backward)(const AttentionCall& call, const AttentionGradInputs&
     float* dv = dk + call.total_padded * dp;
     float* const lanes_q = dv + call.total_padded * dp;
     float* const lanes_do = lanes_q + kLanes * dp;
-    V16* const p = reinterpret_cast<V16*>(lanes_do + kLanes * dp);
-    V16* const ds = p + kKeys;
+    Vf* const p = reinterpret_cast<Vf*>(lanes_do + kLanes * dp);
+    Vf* const ds = p + kKeys;
     if (group > 1) {
       dk = partials + (2 * head) * call.total_padded * dp + padded_begin(begin, s) * dp;
       dv = dk + call.total_padded * dp;
@@ -229,7 +229,7 @@ void FATHOM_TWIN(backward)(const AttentionCall& call, const AttentionGradInputs&
       const std::int64_t real = rows - first_query < kLanes ? rows - first_query : kLanes;
       widen_lanes(q_rows + first_query * in.q_stride, in.q_stride, real, in.head_dim, lanes_q);
       widen_lanes(do_rows + first_query * grad.dout_stride, grad.dout_stride, real, in.head_dim, lanes_do);
-      V16 lse2 = {}, delta = {};
+      Vf lse2 = {}, delta = {};
       for (int i = 0; i < real; ++i) {
         lse2[i] = grad.lse[(begin + first_query + i) * in.heads + head] * log2e;
         float sum = 0;
@@ -245,33 +245,33 @@ void FATHOM_TWIN(backward)(const AttentionCall& call, const AttentionGradInputs&
         dot_lanes(k + key * dp, lanes_q, count, in.head_dim, dp, p);
         dot_lanes(v + key * dp, lanes_do, count, in.head_dim, dp, ds);
         for (int i = 0; i < count; ++i) {
-          const V16 e = exp2_lanes(p[i] * c - lse2);
-          p[i] = hidden(lanes, key + i) ? V16{} : e;
+          const Vf e = exp2_lanes(p[i] * c - lse2);
+          p[i] = hidden(lanes, key + i) ? Vf{} : e;
           ds[i] = p[i] * (ds[i] - delta);
         }
         for (int i = 0; i < count; ++i) {
           float* const dk_row = dk + (key + i) * dp;
           float* const dv_row = dv + (key + i) * dp;
           for (int d = 0; d < dp; d += kLanes) {
-            V16 dk_acc, dv_acc;
-            std::memcpy(&dk_acc, dk_row + d, sizeof(V16));
-            std::memcpy(&dv_acc, dv_row + d, sizeof(V16));
+            Vf dk_acc, dv_acc;
+            std::memcpy(&dk_acc, dk_row + d, sizeof(Vf));
+            std::memcpy(&dv_acc, dv_row + d, sizeof(Vf));
             for (int j = 0; j < real; ++j) {
               const std::int64_t at = (first_query + j) * dp + d;
-              dk_acc += *reinterpret_cast<const V16*>(q + at) * ds[i][j];
-              dv_acc += *reinterpret_cast<const V16*>(dout + at) * p[i][j];
+              dk_acc += *reinterpret_cast<const Vf*>(q + at) * ds[i][j];
+              dv_acc += *reinterpret_cast<const Vf*>(dout + at) * p[i][j];
             }
-            std::memcpy(dk_row + d, &dk_acc, sizeof(V16));
-            std::memcpy(dv_row + d, &dv_acc, sizeof(V16));
+            std::memcpy(dk_row + d, &dk_acc, sizeof(Vf));
+            std::memcpy(dv_row + d, &dv_acc, sizeof(Vf));
           }
         }
         for (int j = 0; j < real; ++j) {
           float* const dq_row = dq + (first_query + j) * dp;
           for (int d = 0; d < dp; d += kLanes) {
-            V16 acc;
-            std::memcpy(&acc, dq_row + d, sizeof(V16));
-            for (int i = 0; i < count; ++i) acc += *reinterpret_cast<const V16*>(k + (key + i) * dp + d) * ds[i][j];
-            std::memcpy(dq_row + d, &acc, sizeof(V16));
+            Vf acc;
+            std::memcpy(&acc, dq_row + d, sizeof(Vf));
+            for (int i = 0; i < count; ++i) acc += *reinterpret_cast<const Vf*>(k + (key + i) * dp + d) * ds[i][j];
+            std::memcpy(dq_row + d, &acc, sizeof(Vf));
           }
         }
       }

@@ -1,11 +1,11 @@
 // The body of decode_attention.hpp for one instruction set; FATHOM_TWIN names the copy.
 //
 // A piece runs in blocks of at most 64 keys, K and V of a block fitting L1 together, so that all query heads of a group find them there: scores of 16 keys at
-// a time into 16 accumulators with one transposed reduction (a reduction per key costs a third of the bandwidth), one maximum per block and head, then the weighted
+// a time into 16 accumulators (8 with AVX2) with one transposed reduction (a reduction per key costs a third of the bandwidth), one maximum per block and head, then the weighted
 // sum of values for up to four heads at once, in registers over the block. Memory is kept busy throughout: while scores are computed the block's values are asked for,
 // while values are summed the next block's keys.
 #include "kernels/cpu/decode_attention_detail.hpp"
-#include "kernels/cpu/lanes16.inl"
+#include "kernels/cpu/lanes.inl"
 
 #include <omp.h>
 
@@ -16,11 +16,11 @@ constexpr int kKeys = 64;       // of a block at most
 constexpr int kBlock = 16384;   // bytes of keys in a block at most
 constexpr int kHeads = 8;       // query heads that go through a block together
 
-inline float lane_max(const V16& lanes) {
+inline float lane_max(const Vf& lanes) {
 #if defined(__AVX512BW__)
   return _mm512_reduce_max_ps((__m512)lanes);
 #endif
-  V16 v = lanes;
+  Vf v = lanes;
   for (int step = kLanes / 2; step > 0; step /= 2) {
     for (int i = 0; i < step; ++i) v[i] = v[i] > v[i + step] ? v[i] : v[i + step];
   }
@@ -40,11 +40,11 @@ struct Block {
 // sixteen addresses at constant distances need one register. For every chunk of features `lines` lines from `value` on are asked for, in the order of memory, which the
 // hardware's own prefetching needs to keep up.
 template <class T>
-inline __attribute__((always_inline)) V16 scores(const Block<T>& block, int dim, int i, const Factor<T>* query, float c, const T* value, int lines) {
+inline __attribute__((always_inline)) Vf scores(const Block<T>& block, int dim, int i, const Factor<T>* query, float c, const T* value, int lines) {
   constexpr int kElements = Chunk<T>::kElements;
   const int left = block.count - i * kLanes;
   const T* const first = block.keys + std::int64_t{i} * kLanes * dim;
-  V16 acc[kLanes] = {};
+  Vf acc[kLanes] = {};
   for (int at = 0, chunk = 0; at < dim; at += kElements, ++chunk) {
     for (int j = 0; j < lines; ++j, value += kElements) __builtin_prefetch(value);  // past the block's end too, which is harmless
     if (left >= kLanes && at + kElements <= dim) {
@@ -59,22 +59,22 @@ inline __attribute__((always_inline)) V16 scores(const Block<T>& block, int dim,
       }
     }
   }
-  V16 result = sum_rows(acc) * c;
+  Vf result = sum_rows(acc) * c;
   for (int j = left; j < kLanes; ++j) result[j] = -3e38f;
   return result;
 }
 
 // Scores to weights relative to the largest score so far; the partial's maximum and sum become those after the block. Returns the factor of what was summed before.
-inline float weigh(V16* p, int vectors, float* max_and_sum) {
-  V16 top = p[0];
+inline float weigh(Vf* p, int vectors, float* max_and_sum) {
+  Vf top = p[0];
   for (int i = 1; i < vectors; ++i) top = top > p[i] ? top : p[i];
   const float old = max_and_sum[0], here = lane_max(top), max = here > old ? here : old;
-  const float factor = exp2_lanes(V16{} + (old - max))[0];
-  V16 sum = {};
+  const float factor = exp2_lanes(Vf{} + (old - max))[0];
+  Vf sum = {};
   for (int i = 0; i < vectors; ++i) {
-    const I16 hidden = p[i] < -2e38f;
-    const V16 e = exp2_lanes(p[i] - max);
-    p[i] = hidden ? V16{} : e;
+    const Vi hidden = p[i] < -2e38f;
+    const Vf e = exp2_lanes(p[i] - max);
+    p[i] = hidden ? Vf{} : e;
     sum += p[i];
   }
   max_and_sum[0] = max;
@@ -88,11 +88,11 @@ template <class T, int kGroup, int kChunks, bool whole>
 inline __attribute__((always_inline)) void add_chunks(const Block<T>& block, int dim, int chunk, const float* weights, const float* factors, float* sums,
                                                       std::int64_t stride, const T* next, int every) {
   using C = Chunk<T>;
-  V16 acc[kGroup][kChunks * C::kParts];
+  Vf acc[kGroup][kChunks * C::kParts];
   float* const to = sums + chunk * C::kParts * kLanes;
   for (int g = 0; g < kGroup; ++g) {
     for (int i = 0; i < kChunks * C::kParts; ++i) {
-      std::memcpy(&acc[g][i], to + g * stride + i * kLanes, sizeof(V16));
+      std::memcpy(&acc[g][i], to + g * stride + i * kLanes, sizeof(Vf));
       acc[g][i] *= factors[g];
     }
   }
@@ -120,7 +120,7 @@ inline __attribute__((always_inline)) void add_chunks(const Block<T>& block, int
     }
   }
   for (int g = 0; g < kGroup; ++g) {
-    for (int i = 0; i < kChunks * C::kParts; ++i) std::memcpy(to + g * stride + i * kLanes, &acc[g][i], sizeof(V16));
+    for (int i = 0; i < kChunks * C::kParts; ++i) std::memcpy(to + g * stride + i * kLanes, &acc[g][i], sizeof(Vf));
   }
 }
 
@@ -170,7 +170,7 @@ void run_piece(const Piece<T>& p) {
     const Block<T> block{p.keys + key * dim, p.values + key * dim, next, count};
     for (int g0 = 0; g0 < group; g0 += kHeads) {
       const int heads = group - g0 < kHeads ? group - g0 : kHeads;
-      alignas(64) V16 weights[kHeads][kKeys / kLanes];
+      alignas(64) Vf weights[kHeads][kKeys / kLanes];
       float factors[kHeads];
       float* const sums = p.partials + g0 * p.partial_stride;
       const Factor<T>* const queries = p.queries + std::int64_t{g0} * chunks;
@@ -232,16 +232,16 @@ void merge(const DecodeAttention& call, std::int64_t row, int head, const float*
   float max = -1e30f, sum = 0;
   for (std::int64_t i = 0; i < pieces; ++i) max = partials[i * stride + features] > max ? partials[i * stride + features] : max;
   for (std::int64_t i = 0; i < pieces; ++i) {
-    sum += partials[i * stride + features + 1] * exp2_lanes(V16{} + (partials[i * stride + features] - max))[0];
+    sum += partials[i * stride + features + 1] * exp2_lanes(Vf{} + (partials[i * stride + features] - max))[0];
   }
   const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
   for (int first = 0; first < head_dim; first += C::kElements) {
-    V16 total[C::kParts] = {};
+    Vf total[C::kParts] = {};
     for (std::int64_t i = 0; i < pieces; ++i) {
-      const float factor = exp2_lanes(V16{} + (partials[i * stride + features] - max))[0] * inverse;
+      const float factor = exp2_lanes(Vf{} + (partials[i * stride + features] - max))[0] * inverse;
       for (int part = 0; part < C::kParts; ++part) {
-        V16 o;
-        std::memcpy(&o, partials + i * stride + first / C::kElements * C::kParts * kLanes + part * kLanes, sizeof(V16));
+        Vf o;
+        std::memcpy(&o, partials + i * stride + first / C::kElements * C::kParts * kLanes + part * kLanes, sizeof(Vf));
         total[part] += o * factor;
       }
     }

@@ -30,7 +30,7 @@ const dnnl::engine& engine() {
   return e;
 }
 
-// oneDNN fixes a primitive's thread count when it is created and sgemm's when it is called; both read OpenMP's setting.
+// oneDNN fixes a primitive's thread count when it is created, or (gemm:jit) when it is run, and sgemm's when it is called; all read OpenMP's setting.
 class ThreadsScope {
  public:
   explicit ThreadsScope(int threads) : before_(omp_get_max_threads()), changed_(threads != before_) {
@@ -173,6 +173,7 @@ struct GemmPlan::Impl {
 
   // X and Y as the library takes them start at row `row` of what the caller gave.
   void run_matmul(const char* x, const void* w, char* y, void* scratch, const float* bias) {
+    const ThreadsScope scope(options.threads);
     std::int64_t row = 0;
     for (const std::size_t index : sequence) {
       Piece& p = pieces[index];
@@ -260,10 +261,10 @@ GemmPlan::GemmPlan(const GemmShape& shape, const GemmOptions& options, const Gem
   }
   p.stream = dnnl::stream(engine());
   if (p.choice.path == GemmPath::kOwn) {
-    p.own = {shape.m, shape.n, shape.k, options.transpose_x, options.transpose_w, options.accumulate, options.packed, options.threads};
+    p.own = {shape.m, shape.n, shape.k, options.transpose_x, options.transpose_w, options.accumulate, options.packed, options.threads, isa()};
     p.own_blocks = f32_blocks(p.own);
     p.library_scratch = f32_scratch_bytes(p.own, p.own_blocks);
-    p.name = "fathom avx512";
+    p.name = fmt::format("fathom {}", isa_name(std::min(p.own.level, Isa::kAvx512)));
   } else if (p.choice.path == GemmPath::kGemm) {
     p.name = "sgemm";
   } else {

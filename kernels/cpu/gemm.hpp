@@ -5,7 +5,7 @@
 // transpose_x: X is stored [k, m] (weight gradient, dW = X^T dY). transpose_w: W is stored [n, k] (input gradient
 // dX = dY W^T, tied head Y = X E^T). Work: 2 m n k FLOPs, whatever the transposes.
 //
-// The product itself is oneDNN's, or, in f32 with AVX-512, our own (gemm_f32.hpp). What is added here is the choice among
+// The product itself is oneDNN's, or, in f32 with AVX2 or AVX-512, our own (gemm_f32.hpp). What is added here is the choice among
 // code paths, because several of the library's lose a factor of two on shapes that occur in every model: rows that are no
 // multiple of 32, k >= 1792 in bf16, 3072-wide f32 weights (gemm_choice.cpp states what was measured).
 #pragma once
@@ -33,7 +33,7 @@ enum class GemmPath : std::uint8_t {
   kAuto,
   kMatmul,  // oneDNN matmul primitive on row panels (one panel: the whole product)
   kGemm,    // oneDNN sgemm (f32, plain weights), whole or in row panels
-  kOwn,     // gemm_f32.hpp (f32, AVX-512)
+  kOwn,     // gemm_f32.hpp (f32, AVX2 or AVX-512)
 };
 
 struct GemmOptions {
@@ -93,7 +93,7 @@ class GemmPlan {
   // rows 0 .. padded_rows()-1 of X and Y and nothing beyond.
   void run(const void* x, const void* w, void* y, void* scratch, const float* bias = nullptr) const;
 
-  // What executes, for the record: oneDNN's implementation name, "sgemm", "fathom avx512", with "f32 instead of bf16: no AMX" where so.
+  // What executes, for the record: oneDNN's implementation name, "sgemm", "fathom avx512", "fathom avx2", with "f32 instead of bf16: no AMX" where so.
   // Different implementations of a plan's pieces are joined by '+'.
   std::string impl() const;
   // 2 m n k, and the same on the rows that are really executed.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/gemm_f32.hpp"
 
 #if FATHOM_CPU
 
@@ -26,8 +27,15 @@ std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
 //   the core 2048x2304x576 0.79, 0.74, 0.73.
 //   plain: own 0.86, sgemm 0.79 at 2048x2304x576 (transposed weights the same), dW 576x2304x2048 0.83 and 0.81; but 0.89 and 0.93 at
 //   2048x576x576 and x2304: laying W out costs 3 to 10 %, and pays where the library stalls on a result larger than L2.
-bool own_is_faster(const GemmShape& shape, const GemmOptions& options) {
+// AVX2, 2-core EPYC (family 25, Zen 3), medians of the same kind. packed: 2048x2304x576 own 0.94, matmul 0.87, sgemm 0.85; 256x2304x576 0.93, 0.75,
+// 0.73; 256x576x2304 0.92, 0.80, 0.80. plain: 2048x2304x576 0.93 and sgemm 0.85; 256 rows 0.89 and 0.81, 128 rows 0.80 and 0.90, 64 rows 0.66 and 0.75;
+// transposed W 64 rows 0.64 and 0.58, 16 rows 0.37 and 0.32; dW 576x2304x2048 0.88 and 0.84, 576x576x256 both 0.74.
+bool own_is_faster(const GemmShape& shape, const GemmOptions& options, Isa isa) {
   if (options.packed) return true;
+  if (isa == Isa::kAvx2) {
+    if (options.transpose_x) return shape.m >= 192 && shape.k >= 512;
+    return shape.m >= (options.transpose_w ? 16 : 192);
+  }
   const std::int64_t results = shape.m * shape.n;
   return shape.m >= 64 && results >= (options.transpose_x || shape.k <= 1024 ? 1200000 : 4000000);
 }
@@ -45,7 +53,7 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa i
   const bool can_pad = options.pad_rows && !options.transpose_x;
   if (amx && can_pad) choice.padded_rows = pad(shape.m);
 
-  const bool can_own = options.dtype == DType::kF32 && isa >= Isa::kAvx512;
+  const bool can_own = options.dtype == DType::kF32 && f32_has_tiles(isa);
   choice.path = options.path;
   if (choice.path == GemmPath::kAuto) {
     choice.path = GemmPath::kMatmul;
@@ -55,7 +63,7 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa i
     const bool tall_transposed = options.transpose_w && shape.n >= 8192 && shape.m <= 512;
     // bf16 by vdpbf16ps is the library's matmul, packed or not: 2-core EPYC (family 26), one thread, 1024x3072x768 540 and 500 GFLOP/s, f32 240.
     if (!native && !options.packed && shape.m >= 64 && !tall_transposed) choice.path = GemmPath::kGemm;
-    if (can_own && (options.packed || !tall_transposed) && own_is_faster(shape, options)) choice.path = GemmPath::kOwn;
+    if (can_own && (options.packed || isa == Isa::kAvx2 || !tall_transposed) && own_is_faster(shape, options, isa)) choice.path = GemmPath::kOwn;
   }
   if (choice.path == GemmPath::kOwn && !can_own) choice.path = options.packed || native ? GemmPath::kMatmul : GemmPath::kGemm;
   if (choice.path == GemmPath::kGemm && (native || options.packed)) choice.path = GemmPath::kMatmul;  // sgemm knows f32 and plain weights only
@@ -79,7 +87,7 @@ GemmChoice choose_gemm(const GemmShape& shape, const GemmOptions& options, Isa i
 
 bool gemm_prefers_packed(const GemmShape& shape, DType dtype, Isa isa) {
   if (dtype == DType::kBF16 && bf16_products(isa)) return true;
-  if (dtype == DType::kF32 && isa >= Isa::kAvx512) return true;
+  if (dtype == DType::kF32 && f32_has_tiles(isa)) return true;
   return shape.m < 64 || shape.n >= 4096;
 }
 

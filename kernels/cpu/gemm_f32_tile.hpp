@@ -10,16 +10,22 @@
 // (0.90), rows of X in place 0.89 (0.85), with prefetches of W into L1 another 0.01 less; alone all reach 0.99. AMD's cores load
 // less at once, but have the slots: on a 2-core EPYC (family 26) 0.975 with all elements broadcast apart, 0.945 with half of
 // them, 0.93 to 0.945 with rows of X in place. So F32Tile::apart.
+//
+// AVX2 has 16 registers: 6 rows by two vectors (16 columns) are 12 accumulators, beside two vectors of W and an element of X. A step of k takes
+// 12 multiply-adds in 6 cycles, and 8 loads, for which two ports have 12.
 #pragma once
 
 #include <cstdint>
 
 namespace fathom::cpu {
 
-inline constexpr std::int64_t kTileRows = 14;
-inline constexpr std::int64_t kTileColumns = 32;
+// Of a full tile.
+struct F32TileSize {
+  std::int64_t rows, columns;
+};
+inline constexpr F32TileSize kTileAvx512{14, 32}, kTileAvx2{6, 16};
 
-// C[rows, columns] = A[rows, k] B[k, columns] (+ bias) (+ C), columns <= kTileColumns, rows <= kTileRows.
+// C[rows, columns] = A[rows, k] B[k, columns] (+ bias) (+ C); at most a full tile.
 struct F32Tile {
   const float* a = nullptr;  // [k][rows]
   const float* b = nullptr;  // [k][columns]
@@ -32,13 +38,16 @@ struct F32Tile {
   std::int64_t ahead_step = 0;  // bytes from one such prefetch to the next; less than a line spreads few lines over the tile
   const float* row_ahead = nullptr;  // k floats, prefetched into L2 too; may point anywhere
   bool stream = false;               // W comes from memory and no other tile uses it: its own lines are prefetched instead, into L1
-  bool apart = false;                // every element of X is broadcast by an instruction of its own
+  bool apart = false;                // every element of X is broadcast by an instruction of its own; read by AVX-512 only
 };
 void f32_tile_avx512(const F32Tile& tile);
+void f32_tile_avx2(const F32Tile& tile);
 
 // to[i, j] = from[i, j]. Strides in floats.
 void copy_rows_avx512(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride);
+void copy_rows_avx2(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride);
 // to[j, i] = from[i, j].
 void transpose_avx512(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride);
+void transpose_avx2(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride);
 
 }  // namespace fathom::cpu

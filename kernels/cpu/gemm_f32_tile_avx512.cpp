@@ -30,6 +30,8 @@ inline __attribute__((always_inline)) void multiply(const float* a, __m512 b0, _
 
 constexpr int kStreamAhead = 6144;  // bytes: about the misses one core can have outstanding
 
+constexpr std::int64_t kTileRows = kTileAvx512.rows, kTileColumns = kTileAvx512.columns;
+
 struct Line {
   float values[16];
 };

@@ -1,6 +1,6 @@
 // The body of gemv.hpp for one instruction set; FATHOM_TWIN names the copy.
 #include "kernels/cpu/gemv_detail.hpp"
-#include "kernels/cpu/lanes16.inl"
+#include "kernels/cpu/lanes.inl"
 
 #include <omp.h>
 
@@ -26,7 +26,7 @@ constexpr int kPairsAhead = 9216;
 template <class F>
 inline void hold(F&) {}
 #if defined(__AVX512F__)
-inline void hold(V16& value) { asm("" : "+v"(value)); }
+inline void hold(Vf& value) { asm("" : "+v"(value)); }
 #endif
 #if defined(__AVX512BF16__)
 inline void hold(__m512bh& value) { asm("" : "+v"(value)); }
@@ -57,7 +57,7 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
   const bool in_order = kColumns > 1 && call.w_stride == call.k && (kPairs<T> || group * size <= 16384);
   const T* next = w + (!in_order ? kAhead / kColumns / size : kPairs<T> ? kPairsAhead / size : group);
   const std::int64_t next_step = in_order ? kColumns * kElements : kElements, next_column = in_order ? kElements : call.w_stride;
-  V16 acc[kColumns][kRows][kSplit] = {};
+  Vf acc[kColumns][kRows][kSplit] = {};
   std::int64_t k = 0;
   const auto step = [&](std::int64_t at, int half) {
     F weights[kColumns];
@@ -89,13 +89,13 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
     }
   }
   if constexpr (kRows * kColumns >= 8) {
-    // Sixteen sums by one transposed reduction, where sixteen times a reduction would take as long as the products.
+    // As many sums as lanes by one transposed reduction, where as many reductions would take as long as the products.
     constexpr int kSums = kRows * kColumns;
     for (int first = 0; first < kSums; first += kLanes) {
-      V16 lanes[kLanes];
+      Vf lanes[kLanes];
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) lanes[i] = first + i < kSums ? acc[(first + i) / kRows % kColumns][(first + i) % kRows][0] : V16{};
-      const V16 sums = sum_rows(lanes);
+      for (int i = 0; i < kLanes; ++i) lanes[i] = first + i < kSums ? acc[(first + i) / kRows % kColumns][(first + i) % kRows][0] : Vf{};
+      const Vf sums = sum_rows(lanes);
       for (int i = 0; i < kLanes && first + i < kSums; ++i) finish(call, row0 + (first + i) % kRows, column + (first + i) / kRows, sums[i]);
     }
   } else {
@@ -107,7 +107,10 @@ inline void dot_columns(const Gemv& call, std::int64_t row0, std::int64_t column
 
 template <class T, int kRows>
 void range_nk(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int64_t end) {
-  constexpr int kColumns = kPairs<T> ? (kRows <= 4 ? 1 : 2) : kRows <= 2 ? 1 : kRows <= 4 ? 2 : 3;  // at most 24 accumulators
+  // At most 24 accumulators of 32 registers; of the 16 of AVX2 12, or 8 beside the two halves of bf16. There 8 rows of bf16 take 16 multiply-adds for 32 bytes of W, or
+  // 4 bytes a cycle, and memory gives one core of an EPYC (family 25) 5: 0.75 of the stream, one to four rows all of it.
+  constexpr int kNarrow = kRows <= 2 || kRows > (sizeof(T) == 2 ? 4 : 6) ? 1 : 2;
+  constexpr int kColumns = kLanes == 8 ? kNarrow : kPairs<T> ? (kRows <= 4 ? 1 : 2) : kRows <= 2 ? 1 : kRows <= 4 ? 2 : 3;
   std::int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) dot_columns<T, kRows, kColumns>(call, row0, column);
   for (; column < end; ++column) dot_columns<T, kRows, 1>(call, row0, column);
@@ -129,7 +132,7 @@ struct ColumnStep {
   }
   static ColumnStep load(const T* p, std::int64_t stride) { return {C::load(p), C::load(p + stride)}; }
   static ColumnStep load(const T* p, std::int64_t stride, std::int64_t count) { return {load_tail(p, count), load_tail(p + stride, count)}; }
-  void add_to(V16* sums, Pair x) const {
+  void add_to(Vf* sums, Pair x) const {
 #pragma GCC unroll 2
     for (int i = 0; i < C::kParts; ++i) {
       sums[i] += first.part[i] * x.first;
@@ -138,7 +141,7 @@ struct ColumnStep {
   }
 };
 template <class T>
-inline float column_lane(const V16* sums, int i) { return element<T>(sums, i); }
+inline float column_lane(const Vf* sums, int i) { return element<T>(sums, i); }
 
 #if defined(__AVX512BF16__)
 // The two weights side by side, eight columns from each quarter of a register at a time.
@@ -157,14 +160,14 @@ struct ColumnStep<bf16> {
     const auto mask = static_cast<__mmask32>((1ull << count) - 1);
     return of(_mm512_maskz_loadu_epi16(mask, p), _mm512_maskz_loadu_epi16(mask, p + stride));
   }
-  void add_to(V16* sums, Pair x) const {
+  void add_to(Vf* sums, Pair x) const {
     const __m512bh both = (__m512bh)_mm512_set1_epi32(static_cast<int>(x));
-    sums[0] = (V16)_mm512_dpbf16_ps((__m512)sums[0], low, both);
-    sums[1] = (V16)_mm512_dpbf16_ps((__m512)sums[1], high, both);
+    sums[0] = (Vf)_mm512_dpbf16_ps((__m512)sums[0], low, both);
+    sums[1] = (Vf)_mm512_dpbf16_ps((__m512)sums[1], high, both);
   }
 };
 template <>
-inline float column_lane<bf16>(const V16* sums, int i) { return sums[i % 8 / 4][i / 8 * 4 + i % 4]; }
+inline float column_lane<bf16>(const Vf* sums, int i) { return sums[i % 8 / 4][i / 8 * 4 + i % 4]; }
 #endif
 
 // W as [k][n]: column blocks whose sums stay in L1, kDepth rows of W per pass over them. Many rows of x are bound by reading and writing sums, so they take more rows of W
@@ -175,15 +178,15 @@ void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int6
   using Step = ColumnStep<T>;
   constexpr int kBlock = 512;
   constexpr int kChunks = kBlock / C::kElements;
-  constexpr int kDepth = kRows <= 4 ? 4 : 8;
-  alignas(64) V16 sums[kRows][kChunks * C::kParts];
+  constexpr int kDepth = kRows <= 4 || kLanes == 8 ? 4 : 8;  // AVX2 has registers for four
+  alignas(64) Vf sums[kRows][kChunks * C::kParts];
   const T* const x = static_cast<const T*>(call.x) + row0 * call.x_stride;
   for (std::int64_t first = begin; first < end; first += kBlock) {
     const std::int64_t columns = end - first < kBlock ? end - first : kBlock;
     const int whole = static_cast<int>(columns / C::kElements);
     const std::int64_t tail = columns % C::kElements;
     for (int r = 0; r < kRows; ++r) {
-      for (int i = 0; i < (whole + (tail > 0)) * C::kParts; ++i) sums[r][i] = V16{};
+      for (int i = 0; i < (whole + (tail > 0)) * C::kParts; ++i) sums[r][i] = Vf{};
     }
     const T* const w = static_cast<const T*>(call.w) + first;
     const std::int64_t ahead_rows = kDepth + kAhead / (kBlock * static_cast<std::int64_t>(sizeof(T)));
@@ -203,7 +206,7 @@ void range_kn(const Gemv& call, std::int64_t row0, std::int64_t begin, std::int6
         for (int j = 0; j < kDepth / 2; ++j) steps[j] = Step::load(p + 2 * j * call.w_stride, call.w_stride);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
-          V16 sum[C::kParts];
+          Vf sum[C::kParts];
           for (int i = 0; i < C::kParts; ++i) sum[i] = sums[r][c * C::kParts + i];
 #pragma GCC unroll 4
           for (int j = 0; j < kDepth / 2; ++j) steps[j].add_to(sum, scale[r][j]);

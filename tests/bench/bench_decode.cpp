@@ -130,6 +130,10 @@ void gemv_table(const Buffer& pool, DType dtype, std::int64_t n, std::int64_t k,
     options.packed = true;
     options.threads = threads;
     plans.emplace_back(GemmShape{m, n, k}, options);
+    if (plans.back().packed_bytes() > size + size / 8) {  // bf16 that is computed, and so packed, in f32 reads twice the bytes: no contender
+      plans.pop_back();
+      break;
+    }
     scratch.emplace_back(std::max<std::int64_t>(64, plans.back().scratch_bytes()));
     contenders.push_back({"gemm packed m " + std::to_string(m), [&, i = plans.size() - 1](int c) {
                             plans[i].run(x.data(), weights(c), y.data(), scratch[i].data());

@@ -1,6 +1,6 @@
 // Contenders for one product, alternating in one run, against the ceiling probed around every sample.
 //
-//   bench_gemm [f32|bf16] [threads] [seconds] [m n k [t]]...      t: transposed weights
+//   bench_gemm [f32|bf16] [threads] [seconds] [m n k [t] [x]]...      t: transposed weights, x: transposed X
 //
 // Prints per contender the best, median and p10-p90 spread in GFLOP/s (useful FLOPs), and the median over rounds of its
 // rate divided by the mean of the two ceiling probes around it: f32 FMA registers, or the AMX loop over tiles in L2.
@@ -49,7 +49,7 @@ void fill(Buffer& buffer, std::int64_t count, DType type) {
   }
 }
 
-void bench(const GemmShape& shape, bool transpose_w, DType type, int threads, double budget) {
+void bench(const GemmShape& shape, bool transpose_w, bool transpose_x, DType type, int threads, double budget) {
   const auto [m, n, k] = shape;
   const std::int64_t room = m + 32, size = dtype_bytes(type);
   Buffer x(room * k * size, threads), w(k * n * size, threads), y(room * n * size, threads);
@@ -60,6 +60,7 @@ void bench(const GemmShape& shape, bool transpose_w, DType type, int threads, do
     GemmOptions o;
     o.dtype = o.out = type;
     o.transpose_w = transpose_w;
+    o.transpose_x = transpose_x;
     o.packed = packed;
     o.threads = threads;
     o.path = path;
@@ -114,7 +115,7 @@ void bench(const GemmShape& shape, bool transpose_w, DType type, int threads, do
   std::printf(
       "\n%s m=%lld n=%lld k=%lld%s, %d thread(s), %d rounds; ceiling (%s) median %.0f, p10 %.0f, p90 %.0f GFLOP/s\n",
       std::string(dtype_name(type)).c_str(), static_cast<long long>(m), static_cast<long long>(n),
-      static_cast<long long>(k), transpose_w ? " transposed W" : "", threads, rounds,
+      static_cast<long long>(k), transpose_x ? (transpose_w ? " transposed W and X" : " transposed X") : transpose_w ? " transposed W" : "", threads, rounds,
       amx ? "AMX tiles in L2" : "f32 FMA", quantile(ceilings, 0.5) / 1e9, quantile(ceilings, 0.1) / 1e9,
       quantile(ceilings, 0.9) / 1e9);
   std::printf("  %-62s %8s %8s %7s %9s %9s\n", "contender", "best", "median", "spread", "of peak", "p90");
@@ -149,9 +150,13 @@ int main(int argc, char** argv) {
   for (int i = 4; i + 2 < argc;) {
     const GemmShape shape{std::atoll(argv[i]), std::atoll(argv[i + 1]), std::atoll(argv[i + 2])};
     i += 3;
-    const bool transposed = i < argc && std::string(argv[i]) == "t";
-    if (transposed) ++i;
-    bench(shape, transposed, type, threads, budget);
+    const auto flag = [&](const char* name) {
+      const bool given = i < argc && std::string(argv[i]) == name;
+      if (given) ++i;
+      return given;
+    };
+    const bool w = flag("t"), x = flag("x");
+    bench(shape, w, x, type, threads, budget);
   }
   return 0;
 }

@@ -248,15 +248,27 @@ TEST_CASE("a cache serves every row count from one packed copy") {
 
 TEST_CASE("the choice of path follows the measured rules") {
   GemmOptions o;
-  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kBase).path == GemmPath::kGemm);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({128, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kGemm);
   CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kOwn);  // 6.3 million results
-  CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kBase).path == GemmPath::kGemm);
   CHECK(choose_gemm({2048, 768, 3072}, o, Isa::kAvx512).path == GemmPath::kGemm);  // 1.6 million, but k is large
   CHECK(choose_gemm({8, 200000, 768}, o, Isa::kAvx512).path == GemmPath::kMatmul);
   CHECK(choose_gemm({8, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kMatmul);
+  // Narrow tiles lay transposed weights out for few rows already; a gradient's operands pay only over many rows.
+  o.transpose_w = true;
+  CHECK(choose_gemm({16, 50304, 768}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({15, 50304, 768}, o, Isa::kAvx2).path == GemmPath::kMatmul);
+  o.transpose_w = false;
+  o.transpose_x = true;
+  CHECK(choose_gemm({768, 3072, 512}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({768, 3072, 511}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  o.transpose_x = false;
   o.packed = true;
-  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kMatmul);
+  CHECK(choose_gemm({256, 3072, 768}, o, Isa::kBase).path == GemmPath::kMatmul);
+  for (const std::int64_t rows : {1, 8, 256}) CHECK(choose_gemm({rows, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kOwn);
   // One layout for all row counts: packed weights are always our own product's.
   for (const std::int64_t rows : {1, 8, 256}) CHECK(choose_gemm({rows, 3072, 768}, o, Isa::kAmx).path == GemmPath::kOwn);
   o.dtype = DType::kBF16;
@@ -270,8 +282,9 @@ TEST_CASE("the choice of path follows the measured rules") {
   CHECK(choose_gemm({513, 768, 768}, o, Isa::kAvx2).convert);
   CHECK(gemm_prefers_packed({256, 768, 768}, DType::kBF16, Isa::kAmx));
   CHECK(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx512));
-  CHECK_FALSE(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx2));
-  CHECK(gemm_prefers_packed({8, 768, 768}, DType::kF32, Isa::kAvx2));
+  CHECK(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kAvx2));
+  CHECK_FALSE(gemm_prefers_packed({256, 768, 768}, DType::kF32, Isa::kBase));
+  CHECK(gemm_prefers_packed({8, 768, 768}, DType::kF32, Isa::kBase));
 }
 
 TEST_CASE("impossible requests are refused with a reason") {

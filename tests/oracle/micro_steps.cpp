@@ -75,8 +75,29 @@ TEST_CASE("micro-steps take the step of the whole batch", "[oracle]") {
       if (kind.route) kind.route->router = RouterKind::kMlp, kind.route->router_hidden = 5;
     compare_steps(net);
   }
+  SECTION("MLP router that the selected rows alone teach") {
+    for (BlockConfig& kind : net.kinds)
+      if (kind.route) kind.route->router = RouterKind::kMlp, kind.route->router_hidden = 5, kind.route->aux_lambda = 0;
+    compare_steps(net);
+  }
   SECTION("prediction modules") {
     net.mtp = 2;
+    compare_steps(net);
+  }
+  SECTION("prediction modules, untied") {
+    net.mtp = 2;
+    net.tied = false;
+    compare_steps(net);
+  }
+  SECTION("learned positions beside a frozen token table") {
+    net.positions = PositionKind::kLearned;
+    for (BlockConfig& kind : net.kinds) kind.attention->rope_dim = 0;
+    net.tied = false;
+    net.freeze_embedding = true;
+    compare_steps(net);
+  }
+  SECTION("norms of queries and keys") {
+    for (BlockConfig& kind : net.kinds) kind.attention->qk_norm = true;
     compare_steps(net);
   }
 }

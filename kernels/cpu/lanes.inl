@@ -1,4 +1,5 @@
-// Sixteen f32 lanes as a GCC vector type, and bf16 rows read as pairs: one zmm, two ymm or four xmm registers. For the bodies
+// f32 lanes as a GCC vector type, and bf16 rows read as pairs: sixteen lanes in one zmm, eight in one ymm. The baseline has sixteen in four xmm: slow, because the
+// compiler keeps a vector wider than a register in memory (AVX2 with sixteen lanes streamed weights at a third of what it does with eight). For the bodies
 // (*.inl) that are compiled once per instruction set; unnamed namespace and no std templates, so that code of a wider
 // instruction set cannot be linked into another copy.
 #include <cstdint>
@@ -15,10 +16,14 @@
 namespace fathom::cpu::detail {
 namespace {
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr int kLanes = 8;
+#else
 constexpr int kLanes = 16;
-typedef float V16 __attribute__((vector_size(64)));
-typedef std::int32_t I16 __attribute__((vector_size(64)));
-typedef std::uint32_t U16 __attribute__((vector_size(64)));
+#endif
+typedef float Vf __attribute__((vector_size(4 * kLanes)));
+typedef std::int32_t Vi __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t Vu __attribute__((vector_size(4 * kLanes)));
 
 inline float widen(bf16 x) {
   const std::uint32_t bits = std::uint32_t{x.bits} << 16;
@@ -34,11 +39,11 @@ inline std::uint16_t narrow(float value) {
   return static_cast<std::uint16_t>((raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
 }
 
-inline float lane_sum(const V16& lanes) {
+inline float lane_sum(const Vf& lanes) {
 #if defined(__AVX512BW__)
   return _mm512_reduce_add_ps((__m512)lanes);
 #endif
-  V16 v = lanes;
+  Vf v = lanes;
   for (int step = kLanes / 2; step > 0; step /= 2) {
     for (int i = 0; i < step; ++i) v[i] += v[i + step];
   }
@@ -46,7 +51,16 @@ inline float lane_sum(const V16& lanes) {
 }
 
 // Lane i of the result is the sum of the lanes of v[i].
-inline V16 sum_rows(V16* v) {
+inline Vf sum_rows(Vf* v) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    v[i] = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) + __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+    v[i] = __builtin_shufflevector(v[i], v[i + 2], 0, 1, 8, 9, 4, 5, 12, 13) + __builtin_shufflevector(v[i], v[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  return __builtin_shufflevector(v[0], v[1], 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(v[0], v[1], 1, 9, 3, 11, 5, 13, 7, 15);
+#else
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
     v[i] = __builtin_shufflevector(v[i], v[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
@@ -64,23 +78,24 @@ inline V16 sum_rows(V16* v) {
   }
   return __builtin_shufflevector(v[0], v[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
          __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+#endif
 }
 
 // 2^x for x <= 127, degree 5 (relative error 7.5e-8); below -125 it stays at 2^-125.
-inline V16 exp2_lanes(const V16& exponent) {
-  const V16 low = V16{} - 125.0f;
-  const V16 x = exponent < low ? low : exponent;  // keeps a NaN
-  const V16 shifted = x + 12582912.0f;
-  const V16 r = x - (shifted - 12582912.0f);
-  V16 p = r * 0.0013276472167834048f + 0.00967554133102361f;
+inline Vf exp2_lanes(const Vf& exponent) {
+  const Vf low = Vf{} - 125.0f;
+  const Vf x = exponent < low ? low : exponent;  // keeps a NaN
+  const Vf shifted = x + 12582912.0f;
+  const Vf r = x - (shifted - 12582912.0f);
+  Vf p = r * 0.0013276472167834048f + 0.00967554133102361f;
   p = p * r + 0.05550713272875276f;
   p = p * r + 0.2402211972396913f;
   p = p * r + 0.6931469670652652f;
   p = p * r + 1.0000000716546418f;
-  return (V16)((U16)p + ((U16)shifted << 23));
+  return (Vf)((Vu)p + ((Vu)shifted << 23));
 }
 
-// 32 consecutive bf16 as their even and odd members, or 16 f32 twice: what a step of a dot product multiplies. Both factors
+// Two vectors of consecutive bf16 as their even and odd members, or one of f32: what a step of a dot product multiplies. Both factors
 // are split alike, so the pairing does not matter.
 template <class T>
 struct Chunk;
@@ -88,23 +103,23 @@ struct Chunk;
 template <>
 struct Chunk<bf16> {
   static constexpr int kParts = 2;
-  static constexpr int kElements = 32;
-  V16 part[2];
+  static constexpr int kElements = 2 * kLanes;
+  Vf part[2];
   static Chunk load(const bf16* p) {
-    U16 bits;
+    Vu bits;
     std::memcpy(&bits, p, sizeof(bits));
-    return {{(V16)(bits << 16), (V16)(bits & 0xffff0000u)}};
+    return {{(Vf)(bits << 16), (Vf)(bits & 0xffff0000u)}};
   }
 };
 
 template <>
 struct Chunk<float> {
   static constexpr int kParts = 1;
-  static constexpr int kElements = 16;
-  V16 part[1];
+  static constexpr int kElements = kLanes;
+  Vf part[1];
   static Chunk load(const float* p) {
     Chunk c;
-    std::memcpy(&c.part[0], p, sizeof(V16));
+    std::memcpy(&c.part[0], p, sizeof(Vf));
     return c;
   }
 };
@@ -114,10 +129,10 @@ template <class T>
 inline Chunk<T> load_tail(const T* p, std::int64_t count) {
 #if defined(__AVX512BW__)
   if constexpr (sizeof(T) == 2) {
-    const U16 bits = (U16)_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p);
-    return {{(V16)(bits << 16), (V16)(bits & 0xffff0000u)}};
+    const Vu bits = (Vu)_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p);
+    return {{(Vf)(bits << 16), (Vf)(bits & 0xffff0000u)}};
   } else {
-    return {{(V16)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p)}};
+    return {{(Vf)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p)}};
   }
 #endif
   T buffer[Chunk<T>::kElements] = {};
@@ -127,7 +142,7 @@ inline Chunk<T> load_tail(const T* p, std::int64_t count) {
 
 // Element i of a chunk that was loaded by Chunk<T>::load.
 template <class T>
-inline float element(const V16* part, int i) {
+inline float element(const Vf* part, int i) {
   return Chunk<T>::kParts == 2 ? part[i % 2][i / 2] : part[0][i];
 }
 
@@ -139,7 +154,7 @@ struct FactorOf {
 };
 template <>
 struct FactorOf<float> {
-  typedef V16 Type;
+  typedef Vf Type;
 };
 #if defined(__AVX512BF16__)
 template <>
@@ -150,17 +165,17 @@ struct FactorOf<bf16> {
 template <class T>
 using Factor = typename FactorOf<T>::Type;
 
-inline V16 load_factor(const float* p) { return Chunk<float>::load(p).part[0]; }
-inline V16 load_factor(const float* p, std::int64_t count) { return load_tail(p, count).part[0]; }
-inline V16 add_product(const V16& sum, const V16& a, const V16& b) { return sum + a * b; }
+inline Vf load_factor(const float* p) { return Chunk<float>::load(p).part[0]; }
+inline Vf load_factor(const float* p, std::int64_t count) { return load_tail(p, count).part[0]; }
+inline Vf add_product(const Vf& sum, const Vf& a, const Vf& b) { return sum + a * b; }
 #if defined(__AVX512BF16__)
 inline __m512bh load_factor(const bf16* p) { return (__m512bh)_mm512_loadu_si512(p); }
 inline __m512bh load_factor(const bf16* p, std::int64_t count) { return (__m512bh)_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << count) - 1), p); }
-inline V16 add_product(const V16& sum, const __m512bh& a, const __m512bh& b) { return (V16)_mm512_dpbf16_ps((__m512)sum, a, b); }
+inline Vf add_product(const Vf& sum, const __m512bh& a, const __m512bh& b) { return (Vf)_mm512_dpbf16_ps((__m512)sum, a, b); }
 #else
 inline Chunk<bf16> load_factor(const bf16* p) { return Chunk<bf16>::load(p); }
 inline Chunk<bf16> load_factor(const bf16* p, std::int64_t count) { return load_tail(p, count); }
-inline V16 add_product(const V16& sum, const Chunk<bf16>& a, const Chunk<bf16>& b) { return sum + a.part[0] * b.part[0] + a.part[1] * b.part[1]; }
+inline Vf add_product(const Vf& sum, const Chunk<bf16>& a, const Chunk<bf16>& b) { return sum + a.part[0] * b.part[0] + a.part[1] * b.part[1]; }
 #endif
 
 }  // namespace
