@@ -25,7 +25,9 @@
 namespace fathom {
 namespace {
 
-constexpr double kSecondsEach = 7, kSecondsEachQuick = 4;
+constexpr double kSeconds = 240, kSecondsQuick = 75;  // for all configurations
+constexpr double kLeastSeconds = 0.5;                 // for one
+constexpr double kShareAgain = 0.25;                  // of the time, for those that something disturbed
 
 struct ValidateArgs {
   TimedFlags timed;
@@ -178,10 +180,15 @@ class Validation {
   // One after the other, as they were calibrated: interleaving would have them evict each other.
   void measure() {
     TimedFlags each = flags_.timed;
-    each.time = flags_.timed.time > 0 ? flags_.timed.time / static_cast<double>(std::max<size_t>(1, cases_.size())) : flags_.quick ? kSecondsEachQuick : kSecondsEach;
+    each.shared_time = true;
+    const double whole = flags_.timed.time > 0 ? flags_.timed.time : flags_.quick ? kSecondsQuick : kSeconds, begin = system_clock().now();
     std::vector<const Timed*> measured;
+    auto left = static_cast<double>(cases_.size());
     for (Case& c : cases_) {
+      const double share = left--;
       if (c.timed.empty()) continue;
+      // Of what is left, making ready included: a slow machine gets fewer samples, not a longer day.
+      each.time = std::max(kLeastSeconds, (begin + (1 - kShareAgain) * whole - system_clock().now()) / share);
       if (interrupted()) {
         skipped_.push_back(c.source.label + ": interrupted");
         continue;
@@ -189,9 +196,15 @@ class Validation {
       measure_all(c.timed, each, &machine_, flags_.output.quiet, record_);
       for (const Timed& one : c.timed) measured.push_back(&one);
     }
-    for (Case& c : cases_) {
-      if (interrupted()) break;
-      if (!c.timed.empty() && !c.timed[0].measurement.workload.empty() && too_noisy(c.timed[0].comparison.normalised.noise, CompareOptions{}.step_target)) measure_again(c.timed, each);
+    // The worst first, while there is time; a number of rounds that was asked for is a time of its own.
+    const auto noise = [](const Case* c) { return c->timed[0].comparison.normalised.noise; };
+    std::vector<Case*> again;
+    for (Case& c : cases_)
+      if (!c.timed.empty() && !c.timed[0].measurement.workload.empty() && too_noisy(c.timed[0].comparison.normalised.noise, CompareOptions{}.step_target)) again.push_back(&c);
+    std::stable_sort(again.begin(), again.end(), [&](const Case* a, const Case* b) { return noise(a) > noise(b); });
+    for (Case* c : again) {
+      if (interrupted() || (flags_.timed.rounds <= 0 && system_clock().now() > begin + whole)) break;
+      measure_again(c->timed, each);
     }
     for (Case& c : cases_)
       if (!c.held_out.workload.empty() && c.held_out.placement != c.timed[0].bracketed.placement) std::swap(c.held_out, c.held_out_otherwise);
@@ -424,8 +437,8 @@ class Validation {
 void add_validate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ValidateArgs>();
   CLI::App* command = app.add_subcommand("validate", "how good this machine's predictions are, on a fixed set the calibration has not seen");
-  command->add_flag("--quick", flags->quick, "a part of the set, about a minute")->group("Validation");
-  command->add_option("--set", flags->set, fmt::format("1: the set on which the models were made, 2: one that was not looked at [{}]", kValidationSets))->type_name("N")->check(CLI::Range(1, kValidationSets))->group("Validation");
+  command->add_flag("--quick", flags->quick, "a part of the set, in a little over a minute")->group("Validation");
+  command->add_option("--set", flags->set, fmt::format("1, 2: the sets on which the models were made, 3: one that was not looked at [{}]", kValidationSets))->type_name("N")->check(CLI::Range(1, kValidationSets))->group("Validation");
   command->add_option("--dtype", flags->dtype, "f32 or bf16 [f32]; calibrate that type first")->type_name("T")->check(CLI::IsMember({"f32", "bf16"}))->group("Validation");
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);

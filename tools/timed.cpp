@@ -245,7 +245,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
         if (!each.raw.workload.empty()) each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
       }
       if (timed[group[0]].measurement.interrupted) throw Stopped();
-      if (const double spent = timed[group[0]].measurement.seconds_spent; flags.time > 0 && flags.rounds == 0 && !fake.active() && spent > kLate * planned)
+      if (const double spent = timed[group[0]].measurement.seconds_spent; flags.time > 0 && !flags.shared_time && flags.rounds == 0 && !fake.active() && spent > kLate * planned)
         record.note(fmt::format("{}: the least number of passes took {:.1f} s, more than the {:.1f} s of --time", timed[group[0]].configuration.label, spent, planned));
       for (size_t i : group) {
         read_routing_of(timed[i]);

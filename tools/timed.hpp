@@ -27,6 +27,7 @@ struct TimedFlags {
   std::uint64_t seed = 1;
   double temperature = 1;        // generate: of drawn tokens; 0: greedy
   double time = 0;               // seconds for all measurements; 0: by the number of configurations
+  bool shared_time = false;      // `time` is a share of what the caller has for many: that one of them takes longer is no news
   std::int64_t rounds = 0;       // exact number of rounds; 0: by time and spread
 };
 void add_predict_flags(CLI::App& app, TimedFlags& flags);
