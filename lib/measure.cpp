@@ -49,6 +49,8 @@ class Runner {
       s.instances = w.instances();
       s.class_names = execution->reference_classes();
       for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) s.classes.push_back(execution->reference_class(i));
+      std::vector<std::int64_t> uses(w.ops().size(), 0);
+      for (const Instance& instance : s.instances) s.use.push_back(uses[static_cast<size_t>(instance.op)]++);
       s.batch.assign(w.ops().size(), 1);
       s.rows.assign(w.ops().size(), 0);
       s.flops.assign(w.ops().size(), 0);
@@ -229,6 +231,14 @@ class Runner {
     return r;
   }
 
+  // Is this instance one of those that this round brackets (MeasureOptions::bracketed_uses)?
+  bool is_bracketed(const Subject& s, size_t instance, int round) const {
+    const std::int64_t each = options_.bracketed_uses, uses = s.execution->workload().uses(s.instances[instance].op);
+    if (each <= 0 || uses <= each) return true;
+    const std::int64_t first = std::max(round, 0) * each % uses;
+    return (s.use[instance] - first + uses) % uses < each;
+  }
+
   // The list once, in order, each op between two runs of its reference; consecutive ops of a class share the one between them.
   void pass(Subject& s, int round) {
     if (s.execution->keeps_time()) return device_pass(s, round);
@@ -237,6 +247,11 @@ class Runner {
     double last = 0;
     for (int i = 0; i < static_cast<int>(s.instances.size()); ++i) {
       const int op = s.instances[static_cast<size_t>(i)].op;
+      if (!is_bracketed(s, static_cast<size_t>(i), round)) {
+        s.execution->run_instance(i);
+        last_class = -1;
+        continue;
+      }
       const int which = s.classes[static_cast<size_t>(op)];
       const double before = which == last_class ? last : reference(s, which);
       const Ceiling& ceiling = ceilings_[s.class_names[static_cast<size_t>(which)]];

@@ -58,6 +58,9 @@ struct MeasureOptions {
   double raw_share = 0.3;        // of the budget for end-to-end passes; 0: none
   double too_short = 20e-6;      // below: batched where legitimate, else marked
   double batch_target = 40e-6;
+  // Of an op that many layers share, this many uses one after the other are bracketed in a pass, each pass the next ones, while the others just run: 0 for all of them. Layers
+  // that are alike cost alike, and references take longer than most ops of a decode step.
+  std::int64_t bracketed_uses = 0;
   std::int64_t batch_bytes = 32 << 10;  // an op may be repeated in place iff idempotent and its operands stay in the innermost cache anyway
   // Reference class -> nominal seconds to normalise by, instead of the p25 of this measurement (Machine::references).
   // "NAME_apart" beside "NAME": of cores with last caches of their own, where the reference itself takes longer.

@@ -115,6 +115,13 @@ void finish_measurement(Subject& s, const std::map<std::string, ReferenceMeasure
     if (x.ceiling_before > 0 && x.before + x.after > 0) o.ceiling.values.push_back(normalised(x, (x.ceiling_before + x.ceiling_after) / 2));
     o.round_total[static_cast<size_t>(x.round)] += normalised(x, nominal);
   }
+  // A round that brackets some of an op's uses stands for all of them.
+  for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
+    OpMeasurement& o = m.ops[i];
+    const double taken = static_cast<double>(o.raw.values.size()), all = static_cast<double>(o.uses) * s.rounds;
+    if (taken > 0 && taken < all)
+      for (double& total : o.round_total) total *= all / taken;
+  }
   std::map<std::string, std::vector<double>> class_rounds;
   std::vector<double> step_rounds(static_cast<size_t>(s.rounds), 0.0);
   for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {

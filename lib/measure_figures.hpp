@@ -31,6 +31,7 @@ struct Ceiling {
 struct Subject {
   Execution* execution = nullptr;
   std::vector<Instance> instances;
+  std::vector<std::int64_t> use;   // per instance: which use of its op in a pass
   std::vector<int> classes;        // reference class per op
   std::vector<std::string> class_names;
   std::vector<int> batch;          // per op

@@ -107,9 +107,8 @@ const std::vector<Column> kColumns{
     {"peak_bytes", "peak memory", kBytes, 4,
      "Planned peak: parameters, caches and the largest set of tensors alive at one time.",
      "liveness plan of the op list", "totals"},
-    {"arena_bytes", "arena", kBytes, 6, "Memory that the backend allocated for the plan; equals the plan exactly.", "",
+    {"arena_bytes", "allocated", kBytes, 6, "Memory that the backend allocated before the first pass: the planned peak, and its own scratch (packed weights, workspaces).", "",
      "totals"},
-    {"rss_bytes", "resident", kBytes, 6, "Peak resident memory of the process as the system reports it.", "", "totals"},
 
     {"predicted_s", "predicted", kSeconds, 0,
      "Predicted time, written down before the run; `binding` says what limits it, `provenance` where the peaks come "

@@ -19,6 +19,7 @@
 #include "models/registry.hpp"
 #include "reports/run_facts.hpp"
 #include "reports/save.hpp"
+#include "tools/calibrate_plan.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/machines.hpp"
@@ -28,14 +29,17 @@
 namespace fathom {
 namespace {
 
-constexpr int kMinRounds = 4, kMaxRounds = 40;
-constexpr double kDisturbed = 0.1;     // A/A spread of a whole pass beyond which it is measured again
-constexpr double kSecondsAgain = 15;   // for all that is
+constexpr int kMaxRounds = 40;
+constexpr std::int64_t kBracketedUses = 4;  // of an op that many layers share, in a pass
+constexpr double kDisturbed = 0.1;       // A/A spread of a whole pass beyond which it is measured again
+constexpr double kShareAgain = 0.15;     // of the time, for all that is
+constexpr double kWholeSeconds = 85;     // of a calibration whose time nobody gave: slow probes leave less for the workloads
+constexpr double kLeastShare = 0.5;      // of the time, whatever the probes took
 
-struct TimedCase {
+struct Designed {
   CalibrationCase source;
   std::unique_ptr<Workload> workload;
-  double expected = 0;      // seconds of a pass, by roofline
+  CalibrationCost cost;     // as guessed from the probed rates
   Measurement measurement;
 };
 
@@ -95,6 +99,7 @@ class Calibrator {
     machine_ = probe_this_machine(output_.quiet, flags_.threads);
     catch_interrupts();  // not before: a probe does not look, and nothing would be lost by ending at once
     probed_ = elapsed();
+    time_ = flags_.time > 0 ? flags_.time : std::max(kLeastShare * kDefaultSeconds, std::min(kDefaultSeconds, kWholeSeconds - probed_));
     threads_ = flags_.threads > 0 ? flags_.threads : machine_.default_threads();
     build_cases();
     measure_cases();
@@ -111,7 +116,7 @@ class Calibrator {
     PredictOptions options;
     options.threads = threads_;
     for (CalibrationCase& source : designed(flags_)) {
-      TimedCase each;
+      Designed each;
       each.source = std::move(source);
       try {
         each.workload = std::make_unique<Workload>(build(each.source.network, each.source.scenario));
@@ -122,52 +127,86 @@ class Calibrator {
         skipped_.push_back(fmt::format("{}: {}", each.source.label, error.message()));
         continue;
       }
-      each.expected = predict(*each.workload, machine_, options).seconds;
+      each.cost = calibration_cost(*each.workload, machine_, predict(*each.workload, machine_, options).seconds, threads_, kBracketedUses);
+      each.cost.line = fmt::format("{} {}, {}", each.source.network.name, phase_name(each.source.scenario.phase), dtype_name(each.source.scenario.dtype));
       cases_.push_back(std::move(each));
     }
-    // The long ones first: what they take beyond their share is missing from the short ones, which get enough rounds anyway.
-    std::stable_sort(cases_.begin(), cases_.end(), [](const TimedCase& a, const TimedCase& b) { return a.expected > b.expected; });
+    designed_ = cases_.size();
+    // The short ones first: they show what the guesses are worth, so that the long ones are begun, or left out, knowing the time.
+    std::stable_sort(cases_.begin(), cases_.end(), [](const Designed& a, const Designed& b) { return a.cost.planned() < b.cost.planned(); });
   }
 
   // One after the other, each alone: what a pass finds in the caches is what it left there, as in a step that repeats.
   void measure_cases() {
-    const double begin = elapsed();
-    for (size_t i = 0; i < cases_.size() && !interrupted(); ++i)
-      cases_[i].measurement = measured(cases_[i], std::max(0.05, (begin + flags_.time - elapsed()) / static_cast<double>(cases_.size() - i)), begin);
+    const double begin = elapsed(), end = begin + (1 - kShareAgain) * time_;
+    double guessed = 0, taken = 0;
+    for (size_t i = 0; i < cases_.size() && !interrupted(); ++i) {
+      const double slower = guessed > 0 ? taken / guessed : 1;
+      leave_out(i, (end - elapsed()) / slower);
+      if (i == cases_.size()) break;
+      double left = 0;
+      for (size_t j = i; j < cases_.size(); ++j) left += cases_[j].cost.planned();
+      const CalibrationCost& cost = cases_[i].cost;
+      const double before = elapsed(), once = measured(cases_[i], std::max(0.0, (end - before) * cost.planned() / left), begin);
+      // Of what it took, the part that did not depend on the time it was given.
+      const double rounds = std::max(1, cases_[i].measurement.step.rounds);
+      guessed += cost.least();
+      taken += once + (elapsed() - before - once) * std::min(1.0, cost.passes / (rounds + cost.discarded()));
+    }
     measure_disturbed_again(begin);
     progress_.clear();
-    for (const TimedCase& each : cases_) {
+    for (const Designed& each : cases_) {
       for (const ReferenceMeasurement& r : each.measurement.references) seen_[reference_name(r.name, each.measurement.placement)].push_back(r.p25);
       for (const auto& [name, noise] : each.measurement.class_noise) noises_[name].push_back(noise);
     }
   }
 
-  Measurement measured(const TimedCase& each, double seconds, double begin) {
+  // Those from `first` on for which `seconds` are not enough.
+  void leave_out(size_t first, double seconds) {
+    std::vector<CalibrationCost> costs;
+    for (size_t i = first; i < cases_.size(); ++i) costs.push_back(cases_[i].cost);
+    const std::vector<bool> stays = fit_to_time(costs, seconds, measured_of_line_);
+    size_t to = first;
+    for (size_t i = first; i < cases_.size(); ++i) {
+      if (!stays[i - first])
+        left_out_.push_back(cases_[i].source.label);
+      else if (to++ != i)
+        cases_[to - 1] = std::move(cases_[i]);
+    }
+    cases_.resize(to);
+  }
+
+  // Seconds that it took to get ready.
+  double measured(Designed& each, double seconds, double begin) {
+    const double ready = elapsed();
     BindOptions bind;
     bind.threads = threads_;
     bind.norm_epsilon = each.source.network.norm_epsilon;
     bind.stop = interrupted;
     bind.fill = each.source.scenario.phase == Phase::kTrain ? FillKind::kTraining : FillKind::kTest;
     const std::unique_ptr<Execution> execution = backend("cpu").bind(*each.workload, bind);
-    if (each.source.scenario.phase == Phase::kDecode) {
-      execution->vary_tokens(true);
-      execution->calibrate_participation();
-    }
+    // How many rows pass the routers does not matter: rows that are drawn are no points. Centring them takes hundreds of passes.
+    if (each.source.scenario.phase == Phase::kDecode) execution->vary_tokens(true);
+    const double once = elapsed() - ready;
     MeasureOptions options;
     options.raw_share = 0;
-    options.min_rounds = kMinRounds;
+    options.warmup = each.cost.discarded() - 1;
+    options.min_rounds = each.cost.passes - each.cost.discarded();
+    options.bracketed_uses = kBracketedUses;
     options.max_rounds = kMaxRounds;
     options.target_spread = 0.005;
     options.nominal = nominal_;
     options.interrupted = interrupted;
-    options.seconds = seconds;
+    options.seconds = std::max(0.0, seconds - once);
     options.progress = [&](const MeasureProgress& p) {
-      progress_.show(fmt::format("calibrating: {} (round {})", each.source.label, p.round), std::min(1.0, (elapsed() - begin) / flags_.time), elapsed());
+      progress_.show(fmt::format("calibrating: {} (round {})", each.source.label, p.round), std::min(1.0, (elapsed() - begin) / time_), elapsed());
     };
     Execution* one = execution.get();
     Measurement m = std::move(measure({&one, 1}, options, system_clock(), nullptr).front());
     for (const ReferenceMeasurement& r : m.references) nominal_.emplace(r.name, r.p25);
-    return m;
+    ++measured_of_line_[each.cost.line];
+    each.measurement = std::move(m);
+    return once;
   }
 
   // What something disturbed is measured once more, the worst first while there is time, and the quieter of the two stands.
@@ -178,10 +217,13 @@ class Calibrator {
     const auto noise = [this](size_t i) { return cases_[i].measurement.step.normalised_noise; };
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return noise(a) > noise(b); });
     for (const size_t i : order) {
-      if (interrupted() || elapsed() - begin > flags_.time + kSecondsAgain) break;
-      Measurement again = measured(cases_[i], kSecondsAgain / 10, begin);
+      const double left = begin + time_ - elapsed();
+      if (interrupted() || left < 0) break;
+      if (cases_[i].measurement.seconds_spent > left) continue;  // another one may still fit
+      Measurement before = std::move(cases_[i].measurement);
+      measured(cases_[i], kShareAgain * time_ / 10, begin);
       ++measured_again_;
-      if (again.step.normalised_noise < noise(i)) cases_[i].measurement = std::move(again);
+      if (!(noise(i) < before.step.normalised_noise)) cases_[i].measurement = std::move(before);
     }
   }
 
@@ -190,7 +232,7 @@ class Calibrator {
   // Everything was measured relative to the first run's references; the machine's typical state is the median over all runs in which its cores lay alike.
   void normalise() {
     for (const auto& [name, values] : seen_) machine_.references[name] = median(values);
-    for (TimedCase& each : cases_)
+    for (Designed& each : cases_)
       for (int i = 0; i < static_cast<int>(each.workload->ops().size()); ++i) {
         OpMeasurement& op = each.measurement.ops[i];
         const auto from = nominal_.find(op.reference);
@@ -202,7 +244,7 @@ class Calibrator {
 
   void fit() {
     std::vector<CalibrationRun> runs;
-    for (const TimedCase& each : cases_) runs.push_back({each.workload.get(), &each.measurement, kReferenceBytes});
+    for (const Designed& each : cases_) runs.push_back({each.workload.get(), &each.measurement, kReferenceBytes});
     StreamedRows streamed;
     for (const std::string& name : flags_.dtypes) {
       const DType dtype = parse_dtype(name);
@@ -214,7 +256,7 @@ class Calibrator {
     }
     // The file says how the cores lay most of the time; points of both placements are fitted together.
     std::map<Placement, int> lay;
-    for (const TimedCase& each : cases_) ++lay[each.measurement.placement];
+    for (const Designed& each : cases_) ++lay[each.measurement.placement];
     apart_ = lay[Placement::kApart];
     machine_ = placed(machine_, apart_ > lay[Placement::kTogether] ? Placement::kApart : lay[Placement::kTogether] > 0 ? Placement::kTogether : Placement::kUnknown);
     const std::vector<CalibrationPoint> points = calibration_points(machine_, runs, threads_);
@@ -223,8 +265,15 @@ class Calibrator {
     check_machine(machine_);
   }
 
+  // One line of what was done, for people: in the report and at the head of the file.
+  std::string summary() const {
+    std::string text = fmt::format("{:.1f} s: probes {:.1f}, {} of {} workloads {:.1f}", elapsed(), probed_, cases_.size(), designed_, elapsed() - probed_);
+    for (size_t i = 0; i < left_out_.size(); ++i) text += (i == 0 ? "; no time for " : "; ") + left_out_[i];
+    return text;
+  }
+
   int report() {
-    const std::string text = write_machine_ini(machine_);
+    const std::string done = summary(), text = "# Calibrated in " + done + "\n" + write_machine_ini(machine_);
     std::vector<std::string> files, reports;
     for (const std::string& path : output_.save) (std::filesystem::path(path).extension() == ".ini" ? files : reports).push_back(path);
     if (files.empty()) files.push_back(this_machine_file());
@@ -236,7 +285,7 @@ class Calibrator {
     facts.add_text("machine file", files.front().empty() ? "not kept: there is no cache folder; give --save FILE.ini" : files.front());
     facts.add_text("hash", machine_.hash());
     facts.add_text("threads", std::to_string(threads_));
-    facts.add_text("time", fmt::format("{:.1f} s: probes {:.1f}, {} workloads {:.1f}", elapsed(), probed_, cases_.size(), elapsed() - probed_));
+    facts.add_text("time", done);
     facts.add_text("fitted from", fmt::format("{} ops: {} product curves, {} classes", points_, machine_.gemm_curves.size(), machine_.class_fits.size()));
     if (measured_again_ > 0) facts.add_text("measured again", fmt::format("{} workloads that something had disturbed", measured_again_));
     if (threads_ > 1) facts.add_text("cores", fmt::format("with last caches of their own during {} of {} workloads, sharing one during the others", apart_, cases_.size()));
@@ -294,8 +343,11 @@ class Calibrator {
   std::unique_ptr<MachineObserver> observer_;
   Machine machine_;
   int threads_ = 1;
-  std::vector<TimedCase> cases_;
-  std::vector<std::string> skipped_;
+  double time_ = 0;  // seconds for the workloads
+  std::vector<Designed> cases_;
+  size_t designed_ = 0;
+  std::map<std::string, int> measured_of_line_;
+  std::vector<std::string> skipped_, left_out_;
   std::map<std::string, double> nominal_;
   std::map<std::string, std::vector<double>> seen_, noises_;
   double start_ = 0, probed_ = 0;

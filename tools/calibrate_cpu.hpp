@@ -9,11 +9,13 @@
 
 namespace fathom {
 
+inline constexpr double kDefaultSeconds = 55;
+
 struct CpuCalibrationFlags {
   std::vector<std::string> models;   // whose shapes are calibrated; empty: small networks of common widths
   std::vector<std::string> dtypes = {"f32"};
   int threads = 0;                   // 0: all physical cores
-  double time = 55;                  // seconds for the workloads, after about 15 for the probes
+  double time = 0;                   // seconds for the workloads, after about 15 for the probes; 0: kDefaultSeconds, less where the probes took long
 };
 
 // Writes the machine file to every --save FILE.ini, or without one to the cache folder, where predict and compare find it. Other --save names get

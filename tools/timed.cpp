@@ -245,12 +245,13 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
         if (!each.raw.workload.empty()) each.comparison = compare(*each.workload, each.bracketed, each.raw, each.light, each.measurement);
       }
       if (timed[group[0]].measurement.interrupted) throw Stopped();
-      if (const double spent = timed[group[0]].measurement.seconds_spent; flags.time > 0 && flags.rounds == 0 && !fake.active() && spent > kLate * planned)
+      if (const double spent = timed[group[0]].measurement.seconds_spent; flags.time > 0 && !flags.shared_time && flags.rounds == 0 && !fake.active() && spent > kLate * planned)
         for (size_t i : group)
           timed[i].notes.push_back({Note::Severity::kNote, fmt::format("the least number of passes{} took {:.1f} s, more than the {:.1f} s that --time leaves for {}", group.size() > 1 ? " of it and its twin" : "", spent, planned,
                                                                        group.size() > 1 ? "both" : "it")});
       for (size_t i : group) {
         read_routing_of(timed[i]);
+        timed[i].allocated = timed[i].execution->allocated_bytes();
         timed[i].execution.reset();
       }
     } catch (const Stopped&) {

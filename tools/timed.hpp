@@ -27,6 +27,7 @@ struct TimedFlags {
   std::uint64_t seed = 1;
   double temperature = 1;        // generate: of drawn tokens; 0: greedy
   double time = 0;               // seconds for all measurements together; 0: 10 for each configuration
+  bool shared_time = false;      // `time` is a share of what the caller has for many: that one of them takes longer is no news
   std::int64_t rounds = 0;       // exact number of rounds; 0: by time and spread
 };
 void add_predict_flags(CLI::App& app, TimedFlags& flags);
@@ -41,6 +42,7 @@ struct Timed {
   // raw and bracketed for cores that lie the other way (Placement); no workload: there is no other way. measure_all exchanges the two where that is how they lay.
   StepPrediction raw_otherwise, bracketed_otherwise;
   std::unique_ptr<Execution> execution;
+  std::int64_t allocated = 0;    // bytes that it had
   Measurement measurement;
   Comparison comparison;
   std::vector<RecordNote> notes; // on how it was measured

@@ -81,7 +81,7 @@ void add_measurement(Result& result, const Timed& timed) {
   totals.set("p50_s", seconds(step.p50));
   totals.set("p95_s", seconds(step.p95));
   totals.set("p99_s", seconds(step.p99));
-  if (timed.execution) totals.set("arena_bytes", Cell::count(static_cast<u128>(timed.execution->allocated_bytes())));
+  if (timed.allocated > 0) totals.set("arena_bytes", Cell::count(static_cast<u128>(timed.allocated)));
   totals.set("samples", Cell::count(static_cast<u128>(step.raw.values.size())));
   result.samples_s = step.raw.values;
   result.rounds_s.assign(result.ops.size(), {});

@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kClockHeadroom = 1.05;          // a clock may rise above what was seen
 constexpr std::int64_t kMainMemoryBytes = std::int64_t{384} << 20;  // beyond what caches hold
-constexpr std::int64_t kLastCacheBytes = 12 << 20;  // per thread: beyond private caches, within any last level
+constexpr std::int64_t kLastCacheBytes = 12 << 20;  // per thread, at most
 constexpr double kSecondsEach = 0.03;
 constexpr double kWarmUp = 0.3;           // seconds
 constexpr double kArithmeticUntil = 17;   // seconds after which no more groups are probed for agreement
@@ -228,8 +228,10 @@ class Prober {
       const char* name;
       std::int64_t bytes_per_thread;  // 0: kMainMemoryBytes in all
     };
-    const std::vector<Level> levels = {{"L1", l1 / 2}, {"L2", l2 / 2}, {"L3", kLastCacheBytes}, {"DRAM", 0}};
-    Buffer buffer(std::max(kMainMemoryBytes, kLastCacheBytes * cores_), cores_);
+    // Beyond the caches that a core has to itself, and well within the last one: of what is reported a shared host leaves only a part.
+    last_cache_bytes_ = std::clamp<std::int64_t>(info.l3_bytes / (4 * std::max(1, cores_)) / 4096 * 4096, std::min(3 * l2, kLastCacheBytes), kLastCacheBytes);
+    const std::vector<Level> levels = {{"L1", l1 / 2}, {"L2", l2 / 2}, {"L3", last_cache_bytes_}, {"DRAM", 0}};
+    Buffer buffer(std::max(kMainMemoryBytes, last_cache_bytes_ * cores_), cores_);
     double share = 0.1;
     for (const Level& level : levels) {
       MemoryLevel out;
@@ -274,7 +276,7 @@ class Prober {
     }
     // On a shared host less is held than claimed. Never more: reading round and round a set twice as large still finds a part of it, which a step does not.
     const double middle = std::sqrt(near * far);
-    double held = static_cast<double>(kLastCacheBytes) * t, rate = near;
+    double held = static_cast<double>(last_cache_bytes_) * t, rate = near;
     for (double bytes = held * 1.15; held < claimed && bytes <= static_cast<double>(kMainMemoryBytes); bytes *= 1.15) {
       const auto each = static_cast<std::int64_t>(bytes / t) / 4096 * 4096;
       const double now = probe_stream(StreamPattern::kRead, buffer.data(), each, t, kSecondsEach, 7).best;
@@ -331,6 +333,7 @@ class Prober {
   double begin_ = now();
   std::optional<Ceiling> clock_;
   std::vector<Ceiling> fma_, dots_, tiles_, registers_;  // by index into threads_
+  std::int64_t last_cache_bytes_ = 0;                    // per thread
   Machine m_;
 };
 

@@ -22,6 +22,8 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+constexpr std::int64_t kPage = 4096;
+
 // Keeps results of reads alive.
 volatile float sink;
 
@@ -128,7 +130,9 @@ CostProbe probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_p
                          std::int64_t gather_row_bytes) {
   const int arrays = arrays_of(pattern);
   const std::int64_t row_floats = gather_row_bytes / 4;
-  std::int64_t count = bytes_per_thread / 4 / arrays / 256 * 256;  // whole vectors, whole cache lines
+  // A page between the threads' shares: what a core fetches ahead past the end of its own would else take the next thread's lines away, which are being written.
+  const std::int64_t used = bytes_per_thread >= 4 * kPage ? bytes_per_thread - kPage : bytes_per_thread;
+  std::int64_t count = used / 4 / arrays / 256 * 256;  // whole vectors, whole cache lines
   std::vector<std::int32_t> order;
   std::int64_t rows = 0;
   if (pattern == StreamPattern::kGatherRows) {

@@ -23,7 +23,7 @@ References::References(int threads, bool bf16_products) : threads_(threads), cei
   options.packed = true;
   gemm_.emplace(GemmShape{kGemmRows * threads, kGemmWidth, kGemmWidth}, options);
   const std::int64_t rows = gemm_->padded_rows();
-  memory_ = Buffer(kGemmWidth * kGemmWidth * 4 + gemm_->packed_bytes() + rows * kGemmWidth * 8 + gemm_->scratch_bytes() + 3 * kStreamFloats * threads * 4 +
+  memory_ = Buffer(kGemmWidth * kGemmWidth * 4 + gemm_->packed_bytes() + rows * kGemmWidth * 8 + gemm_->scratch_bytes() + 3 * floats_ * threads * 4 +
                        topk_workspace_bytes(kTopK, threads) + kTopK * 8 + 4096,
                    threads);
   std::int64_t at = 0;
@@ -37,17 +37,17 @@ References::References(int threads, bool bf16_products) : threads_(threads), cei
   x_ = take(rows * kGemmWidth * 4);
   y_ = take(rows * kGemmWidth * 4);
   gemm_scratch_ = take(gemm_->scratch_bytes());
-  stream_ = take(3 * kStreamFloats * threads * 4);
+  stream_ = take(3 * floats_ * threads * 4);
   topk_ = take(topk_workspace_bytes(kTopK, threads));
   topk_out_ = take(kTopK * 4);
   // Values of both signs and normal size; zeros would be faster than real data on some machines.
   float* floats = memory_.as<float>(stream_);
-  for (std::int64_t i = 0; i < 3 * kStreamFloats * threads; ++i) floats[i] = static_cast<float>((i * 2654435761u) % 1999) / 1000.0f - 1.0f;
+  for (std::int64_t i = 0; i < 3 * floats_ * threads; ++i) floats[i] = static_cast<float>((i * 2654435761u) % 1999) / 1000.0f - 1.0f;
   const auto seed = [&](std::int64_t offset, std::int64_t count) {
     if (bf16_products)
-      f32_to_bf16(floats, memory_.as<bf16>(offset), std::min(count, 3 * kStreamFloats), 1);
+      f32_to_bf16(floats, memory_.as<bf16>(offset), std::min(count, 3 * floats_ * threads_), 1);
     else
-      std::copy_n(floats, std::min(count, 3 * kStreamFloats), memory_.as<float>(offset));
+      std::copy_n(floats, std::min(count, 3 * floats_ * threads_), memory_.as<float>(offset));
   };
   seed(plain, kGemmWidth * kGemmWidth);
   seed(x_, rows * kGemmWidth);
@@ -60,15 +60,16 @@ void References::run(ReferenceClass which) {
       gemm_->run(memory_.as<std::byte>(x_), memory_.as<std::byte>(packed_), memory_.as<std::byte>(y_), memory_.as<std::byte>(gemm_scratch_));
       break;
     case ReferenceClass::kExp: {
-      const Activation shape{ActivationKind::kGeluTanh, DType::kF32, 64 * threads_, kStreamFloats / 64};
-      const std::int64_t stride = kStreamFloats / 64;
-      activation(shape, {memory_.as<float>(stream_), stride}, {memory_.as<float>(stream_) + kStreamFloats * threads_, stride}, threads_);
+      const std::int64_t stride = floats_ / 64;
+      const Activation shape{ActivationKind::kGeluTanh, DType::kF32, 64 * threads_, stride};
+      for (std::int64_t done = 0; done < kStreamFloats; done += floats_)
+        activation(shape, {memory_.as<float>(stream_), stride}, {memory_.as<float>(stream_) + floats_ * threads_, stride}, threads_);
       break;
     }
     case ReferenceClass::kStream: {
       float* a = memory_.as<float>(stream_);
-      for (int repeat = 0; repeat < 2; ++repeat)
-        add(DType::kF32, a, a + kStreamFloats * threads_, a + 2 * kStreamFloats * threads_, kStreamFloats * threads_, threads_);
+      for (std::int64_t done = 0; done < 2 * kStreamFloats; done += floats_)
+        add(DType::kF32, a, a + floats_ * threads_, a + 2 * floats_ * threads_, floats_ * threads_, threads_);
       break;
     }
     case ReferenceClass::kSelect:
@@ -81,6 +82,13 @@ void References::run(ReferenceClass which) {
       run_keys();
       break;
   }
+}
+
+std::int64_t References::stream_floats() {
+  const std::int64_t l2 = cpu_info().l2_bytes > 0 ? cpu_info().l2_bytes : 1 << 20;
+  std::int64_t floats = kStreamFloats;  // halved until it fits, so that whole calls make up the same work
+  while (floats * 4 > l2 / 4 && floats > kTopK) floats /= 2;
+  return floats;
 }
 
 // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last, and where every core has one of its own.
@@ -97,8 +105,8 @@ std::byte* References::next_piece() {
     weights_ = Buffer(pieces_ * bytes, threads_);
     float* w = weights_.as<float>(0);
     const float* values = memory_.as<float>(stream_);
-    for (std::int64_t i = 0; i < pieces_ * outputs * kWeightsDepth; i += kStreamFloats)
-      std::copy_n(values, std::min(kStreamFloats, pieces_ * outputs * kWeightsDepth - i), w + i);
+    for (std::int64_t i = 0; i < pieces_ * outputs * kWeightsDepth; i += floats_)
+      std::copy_n(values, std::min(floats_, pieces_ * outputs * kWeightsDepth - i), w + i);
   }
   std::byte* piece = weights_.as<std::byte>(piece_ * bytes);
   piece_ = (piece_ + 1) % pieces_;
@@ -114,7 +122,7 @@ void References::run_weights() {
   call.y_stride = outputs;
   call.x = memory_.as<float>(stream_);
   call.w = next_piece();
-  call.y = memory_.as<float>(stream_) + 2 * kStreamFloats * threads_;
+  call.y = memory_.as<float>(stream_) + 2 * floats_ * threads_;
   gemv(call, threads_);
 }
 
@@ -133,7 +141,7 @@ void References::run_keys() {
   const std::vector<std::int32_t> counts(static_cast<size_t>(threads_), kKeysCount);
   call.counts = counts.data();
   call.q = memory_.as<float>(stream_);
-  call.out = memory_.as<float>(stream_) + 2 * kStreamFloats * threads_;
+  call.out = memory_.as<float>(stream_) + 2 * floats_ * threads_;
   call.q_stride = call.out_stride = kKeysHeads * kKeysDepth;
   if (keys_scratch_.bytes() == 0) keys_scratch_ = Buffer(decode_attention_scratch_bytes(call, threads_) + 64, threads_);
   decode_attention(call, keys_scratch_.as<std::byte>(0), threads_);
@@ -179,13 +187,19 @@ Placement CpuExecution::placement() {
 double CpuExecution::probe_ceiling(int reference_class) { return references().ceiling(static_cast<ReferenceClass>(reference_class)); }
 
 // Products of few rows and cached attention read once what they read: from memory, where a pass moves far more than the last cache holds (nearer
-// to it the pieces that the weights class reads would push out what a pass finds there), else from that cache.
+// to it the pieces that the weights class reads would push out what a pass finds there), else from that cache. An optimizer's pass over more than any cache holds
+// is bound by memory too, and says nothing about L2.
 ReferenceClass reference_class_of(const Prepared& prepared, int op) {
   const OpSpec& spec = prepared.workload->ops()[static_cast<size_t>(op)].spec;
   const auto* attention = std::get_if<fathom::Attention>(&spec);
   const GemmBinding& gemm = prepared.gemms[static_cast<size_t>(op)];
   const bool streams = rows_of(spec).count <= gemm.streamed_rows || (attention && attention->cached && rows_of(spec).count <= 8 * std::max<std::int64_t>(1, attention->sequences));
-  const bool beyond = prepared.bytes() > 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
+  const std::int64_t twice = 2 * std::max<std::int64_t>(cpu_info().l3_bytes, 16 << 20);
+  const bool beyond = prepared.bytes() > twice;
+  if (std::holds_alternative<AdamW>(spec) || std::holds_alternative<GradientNorm>(spec)) {
+    const Cost cost = declared_cost(spec);
+    return (cost.read + cost.written).to_double() > static_cast<double>(twice) ? ReferenceClass::kWeights : reference_of(spec);
+  }
   if (!streams) return reference_of(spec);
   return !beyond ? ReferenceClass::kStream : attention ? ReferenceClass::kKeys : ReferenceClass::kWeights;
 }

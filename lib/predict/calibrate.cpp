@@ -18,6 +18,8 @@ constexpr double kWidening = 1.5;
 constexpr double kNarrowest = 0.02;    // an interval is never narrower than this on either side: the noise of a good day
 constexpr double kBestNoise = 0.02;    // points more certain than this count alike
 constexpr double kWorstNoise = 0.5;    // points less certain than this say nothing
+constexpr double kClearlyBetter = 0.95;  // a form with more terms must predict left-out points better than this
+constexpr double kMostHanded = 1.5;    // a byte from another core's cache takes at most this many times as long as one from memory
 
 double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
@@ -47,6 +49,9 @@ enum class Aim : std::uint8_t { kMost, kAll };
 
 // One form of a fit: which regressors it uses.
 using Form = std::vector<int>;
+// The largest coefficient that each may have; 0: any. Where few bytes change hands, what an op takes for other reasons would else be put down to them, at a hundred times
+// what a byte can take, and the first op of which many bytes do is predicted fifty times too long.
+using Limits = FitValues;
 
 // A form fitted to points, and how it predicts those that were left out of the fit.
 struct Fitted {
@@ -55,31 +60,41 @@ struct Fitted {
   double error = 1e9;           // weighted mean of |ln ratio|
 };
 
-FitValues solve(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights, size_t without) {
-  std::vector<std::vector<double>> rows;
-  std::vector<double> left, left_weights;
-  for (size_t i = 0; i < y.size(); ++i) {
-    if (i == without) continue;
-    std::vector<double>& row = rows.emplace_back();
-    for (const int term : form) row.push_back(values[i][static_cast<size_t>(term)]);
-    left.push_back(y[i]);
-    left_weights.push_back(weights[i]);
-  }
+FitValues solve(Form form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights, const Limits& limits, size_t without) {
   FitValues c{};
-  if (rows.size() < form.size()) return c;
-  const std::vector<double> solved = relative_least_squares(rows, left, left_weights);
-  for (size_t j = 0; j < form.size(); ++j) c[static_cast<size_t>(form[j])] = solved[j];
-  return c;
+  for (;;) {
+    std::vector<std::vector<double>> rows;
+    std::vector<double> left, left_weights;
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double rest = y[i] - fit_time(c, values[i]);  // beyond the terms that are at their limits
+      if (i == without || !(rest > 0)) continue;
+      std::vector<double>& row = rows.emplace_back();
+      for (const int term : form) row.push_back(values[i][static_cast<size_t>(term)]);
+      left.push_back(rest);
+      left_weights.push_back(weights[i] * rest / y[i]);  // errors stay relative to the whole
+    }
+    if (rows.size() < form.size()) return {};
+    const std::vector<double> solved = relative_least_squares(rows, left, left_weights);
+    size_t over = form.size();
+    for (size_t j = 0; j < form.size(); ++j)
+      if (const double limit = limits[static_cast<size_t>(form[j])]; limit > 0 && solved[j] > limit) over = j;
+    if (over == form.size()) {
+      for (size_t j = 0; j < form.size(); ++j) c[static_cast<size_t>(form[j])] = solved[j];
+      return c;
+    }
+    c[static_cast<size_t>(form[over])] = limits[static_cast<size_t>(form[over])];
+    form.erase(form.begin() + static_cast<std::ptrdiff_t>(over));
+  }
 }
 
 // Least squares of the relative error prefer a time that is too low to one that is too high, and follow a few points that are far off. So points are weighted anew until
 // the sum is that of |ln(predicted / measured)|: near its median, most are predicted well.
-std::vector<double> logarithmic(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights) {
+std::vector<double> logarithmic(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& weights, const Limits& limits) {
   constexpr int kRounds = 12;
   constexpr double kSmallest = 0.02;  // errors below count alike
   std::vector<double> w = weights;
   for (int round = 0; round < kRounds; ++round) {
-    const FitValues c = solve(form, values, y, w, y.size());
+    const FitValues c = solve(form, values, y, w, limits, y.size());
     for (size_t i = 0; i < y.size(); ++i) {
       const double ratio = std::max(1e-3, fit_time(c, values[i]) / y[i]), error = std::max(kSmallest, std::abs(ratio - 1));
       w[i] = weights[i] * std::sqrt(std::max(kSmallest, std::abs(std::log(ratio)))) / error;
@@ -88,13 +103,13 @@ std::vector<double> logarithmic(const Form& form, const std::vector<FitValues>& 
   return w;
 }
 
-Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain, Aim aim) {
+Fitted fitted(const Form& form, const std::vector<FitValues>& values, const std::vector<double>& y, const std::vector<double>& certain, const Limits& limits, Aim aim) {
   Fitted f;
-  const std::vector<double> weights = aim == Aim::kMost ? logarithmic(form, values, y, certain) : certain;
-  f.coefficients = solve(form, values, y, weights, y.size());
+  const std::vector<double> weights = aim == Aim::kMost ? logarithmic(form, values, y, certain, limits) : certain;
+  f.coefficients = solve(form, values, y, weights, limits, y.size());
   double sum = 0, total = 0;
   for (size_t i = 0; i < y.size(); ++i) {
-    const double predicted = fit_time(solve(form, values, y, weights, i), values[i]);
+    const double predicted = fit_time(solve(form, values, y, weights, limits, i), values[i]);
     if (!(predicted > 0)) continue;
     f.ratios.push_back(y[i] / predicted);
     sum += certain[i] * std::abs(std::log(y[i] / predicted));
@@ -128,6 +143,15 @@ double probed_cost(const Machine& machine, int level, int threads) {
   return level > 0 ? std::max(0.0, seconds(level) - seconds(level - 1)) : 0;
 }
 
+// By the probed rate of copying through main memory.
+Limits limits_of(const Machine& machine, int threads) {
+  Limits limits{};
+  if (machine.levels.empty()) return limits;
+  const auto copy = figure_at(machine.levels.back().rate[static_cast<size_t>(Access::kCopy)], threads);
+  if (copy && copy->value > 0) limits[FitTerm::kHanded] = limits[FitTerm::kHandedNear] = kMostHanded / copy->value;
+  return limits;
+}
+
 // The best of the forms for these points, as a fit of the machine. Points too noisy to say anything are left out while enough others remain.
 void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector<const CalibrationPoint*> members, const std::vector<Form>& forms, int threads, Aim aim) {
   const auto vague = [](const CalibrationPoint* p) { return p->noise > kWorstNoise; };
@@ -150,13 +174,14 @@ void add_fit(Machine& machine, const std::string& name, DType dtype, std::vector
       high = std::max(high, value);
     }
   }
+  const Limits limits = limits_of(machine, threads);
   Fitted best;
   const Form* chosen = nullptr;
   for (const Form& form : forms) {
     // The first form answers however few points there are; richer ones need enough of them.
     if (members.size() < (chosen ? 2 * form.size() : form.size())) continue;
-    Fitted f = fitted(form, values, y, weights, aim);
-    if (chosen && !(f.error < best.error)) continue;
+    Fitted f = fitted(form, values, y, weights, limits, aim);
+    if (chosen && !(f.error < (form.size() > chosen->size() ? kClearlyBetter : 1) * best.error)) continue;
     best = std::move(f);
     chosen = &form;
   }
@@ -292,6 +317,8 @@ void fit_classes(Machine& machine, std::span<const CalibrationPoint> points, int
     std::vector<Form> forms;
     if (op_class(members.front()->spec) == OpClass::kAttention)
       forms = {{FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, with_handed({FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, members), with_levels({FitTerm::kFixed, FitTerm::kPerExp, FitTerm::kPerRow}, machine, members)};
+    else if (op_class(members.front()->spec) == OpClass::kSelect)
+      forms = {{FitTerm::kFixed, FitTerm::kScale}, {FitTerm::kFixed, FitTerm::kScale, FitTerm::kPerRow}};  // one thread looks at the candidates and writes those that stay
     else
       forms = {{FitTerm::kFixed, FitTerm::kScale}, with_handed({FitTerm::kFixed, FitTerm::kScale}, members), with_levels({FitTerm::kFixed, FitTerm::kPerRow, FitTerm::kPerExp}, machine, members)};
     add_fit(machine, key.first, key.second, members, forms, threads, Aim::kMost);

@@ -6,6 +6,7 @@
 //   attention   t = fixed + per_score x scores / threads + per_row x rows x heads / threads [+ bytes that pass each level of memory, cached keys]
 //   the rest    t = fixed + scale x (roofline - launch), or fixed + per_row x rows / threads + per_exp x exponentials / threads + bytes that pass each level of memory,
 //               whichever predicts points that were left out better
+//   selection   t = fixed + scale x (roofline - launch) [+ per_row x rows that stay]
 // all by least squares on relative errors, noisy points counting less, coefficients not negative. Intervals are the 10 % and 90 % quantiles of measured / predicted
 // where each point is predicted without itself; fewer than 30 points: widened 1.5 times.
 //

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace fathom {
 namespace {
@@ -129,50 +130,81 @@ std::size_t slower_side(const HandedSides& reading, const HandedSides& writing) 
   return weight(1) > weight(0) ? 1 : 0;
 }
 
-HandedSides HandoverTracker::touch(double begin, double extent, double density, bool write, Division division) {
+// Bytes taken per byte of the piece. `half`: of the touch, by which of the two threads it would be divided by rows.
+HandedSides HandoverTracker::touch_piece(Piece& piece, int half, double density, bool write, Division division) {
   HandedSides sum;
-  if (!(extent > 0) || !(density > 0)) return sum;
-  const double end = begin + extent, middle = begin + extent / 2;
-  const auto first = static_cast<std::size_t>(begin / cell_), last = static_cast<std::size_t>(std::ceil(end / cell_));
-  if (cells_.size() < last) cells_.resize(last);
-  for (std::size_t c = first; c < last; ++c) {
-    const double from = std::max(begin, static_cast<double>(c) * cell_), to = std::min(end, static_cast<double>(c + 1) * cell_);
-    const double part = (to - from) / cell_ * density;
-    const int half = (from + to) / 2 < middle ? 0 : 1;
-    Cell& cell = cells_[c];
-    if (!cell.known) {  // nobody has it
-      cell.known = true;
-      for (Shares& shares : cell.half) shares[static_cast<std::size_t>(half)] = 1;
-    }
-    for (int h = 0; h < 2; ++h) {
-      Shares& shares = cell.half[static_cast<std::size_t>(h)];
-      const auto taken = [&](int side, const Handed& handed, double share) {
-        sum[static_cast<std::size_t>(side)].fetched += share * handed.fetched * cell_ / 2;
-        sum[static_cast<std::size_t>(side)].reclaimed += share * handed.reclaimed * cell_ / 2;
-      };
-      const auto by = [&](int side) { taken(side, step(shares, write, side, part), 1); };
-      switch (division) {
-        case Division::kRows: by(half); break;
-        case Division::kColumns: by(h); break;
-        case Division::kOne: by(0); break;
-        case Division::kAll: {  // at the same time: each finds what was there before
-          Shares before = shares;
-          const Handed second = step(before, write, 1, part);
-          by(0);
-          step(shares, write, 1, part);
-          taken(1, second, 1);
-          break;
-        }
-        case Division::kMixed: {
-          Shares one = shares, two = shares;
-          taken(0, step(one, write, 0, part), 0.5);
-          taken(1, step(two, write, 1, part), 0.5);
-          for (std::size_t s = 0; s < kStates; ++s) shares[s] = (one[s] + two[s]) / 2;
-          break;
-        }
+  if (!piece.known) {  // nobody has it
+    piece.known = true;
+    for (Shares& shares : piece.half) shares[static_cast<std::size_t>(half)] = 1;
+  }
+  for (int h = 0; h < 2; ++h) {
+    Shares& shares = piece.half[static_cast<std::size_t>(h)];
+    const auto taken = [&](int side, const Handed& handed, double share) {
+      sum[static_cast<std::size_t>(side)].fetched += share * handed.fetched / 2;
+      sum[static_cast<std::size_t>(side)].reclaimed += share * handed.reclaimed / 2;
+    };
+    const auto by = [&](int side) { taken(side, step(shares, write, side, density), 1); };
+    switch (division) {
+      case Division::kRows: by(half); break;
+      case Division::kColumns: by(h); break;
+      case Division::kOne: by(0); break;
+      case Division::kAll: {  // at the same time: each finds what was there before
+        Shares before = shares;
+        const Handed second = step(before, write, 1, density);
+        by(0);
+        step(shares, write, 1, density);
+        taken(1, second, 1);
+        break;
+      }
+      case Division::kMixed: {
+        Shares one = shares, two = shares;
+        taken(0, step(one, write, 0, density), 0.5);
+        taken(1, step(two, write, 1, density), 0.5);
+        for (std::size_t s = 0; s < kStates; ++s) shares[s] = (one[s] + two[s]) / 2;
+        break;
       }
     }
   }
+  return sum;
+}
+
+// The piece that begins at `at`, cut off the one that holds it.
+HandoverTracker::Pieces::iterator HandoverTracker::cut(double at) {
+  const auto after = pieces_.lower_bound(at);
+  if (after != pieces_.end() && after->first == at) return after;
+  return pieces_.emplace_hint(after, at, after == pieces_.begin() ? Piece{} : std::prev(after)->second);
+}
+
+// Neighbours of one history, from `first` to `last` itself, become one piece.
+void HandoverTracker::join(Pieces::iterator first, Pieces::iterator last) {
+  if (first != pieces_.begin()) --first;
+  const auto end = std::next(last);
+  for (auto next = std::next(first); next != end;) {
+    if (next->second == first->second)
+      next = pieces_.erase(next);
+    else
+      first = next++;
+  }
+}
+
+HandedSides HandoverTracker::touch(double begin, double extent, double density, bool write, Division division) {
+  HandedSides sum;
+  if (!(extent > 0) || !(density > 0)) return sum;
+  const double middle = begin + extent / 2;
+  const auto first = cut(begin);
+  if (middle > begin) cut(middle);
+  const auto last = cut(begin + extent);
+  for (auto piece = first; piece != last;) {
+    const auto next = std::next(piece);
+    const double bytes = next->first - piece->first;
+    const HandedSides taken = touch_piece(piece->second, piece->first < middle ? 0 : 1, density, write, division);
+    for (std::size_t side = 0; side < sum.size(); ++side) {
+      sum[side].fetched += bytes * taken[side].fetched;
+      sum[side].reclaimed += bytes * taken[side].reclaimed;
+    }
+    piece = next;
+  }
+  join(first, last);
   return sum;
 }
 

@@ -5,15 +5,15 @@
 // read since it was last written takes it away from there first, which is slower than main memory. On a 2-core EPYC guest (family 26) whose cores are so placed,
 // per MiB and two threads: read or written where it was touched last 6 us, read from the other cache 15, written after the other has read it 64, main memory 16.
 //
-// Lines are followed in cells of an address range, each as shares of who wrote it last and who has read it since. Who touches which part of an operand is
-// known from how its kernel divides the work. More than two caches are followed as two halves of the threads. Where the cores share their last cache the same lines
+// Lines are followed in intervals of addresses that share their history, each as shares of who wrote it last and who has read it since: as many as tensors begin, end or are
+// cut in two somewhere, whatever their sizes. Who touches which part of an operand is known from how its kernel divides the work. More than two caches are followed as two halves of the threads. Where the cores share their last cache the same lines
 // change hands between their inner caches: reclaiming then takes twice as long as a write of one's own (10 against 5 us per 512 KiB and thread), fetching hardly more.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <map>
 
 #include "lib/backend.hpp"
 #include "lib/machine.hpp"
@@ -48,22 +48,25 @@ std::size_t slower_side(const HandedSides& reading, const HandedSides& writing);
 
 class HandoverTracker {
  public:
-  // Cells of `cell` bytes.
-  explicit HandoverTracker(double cell) : cell_(cell) {}
-
-  // Touches [begin, begin + extent) in one op, `density` of every cell: rows may be touched in part (q and k of a wider row), and rows here and there (of a table).
+  // Touches [begin, begin + extent) in one op, `density` of every part of it: rows may be touched in part (q and k of a wider row), and rows here and there (of a table).
   HandedSides touch(double begin, double extent, double density, bool write, Division division);
+  // Intervals that differ in their history, now.
+  std::size_t intervals() const { return pieces_.size(); }
 
  private:
   static constexpr int kStates = 8;  // last writer (0, 1) x readers since (bits)
   using Shares = std::array<double, kStates>;
-  struct Cell {
+  struct Piece {
     std::array<Shares, 2> half{};    // of the columns
-    bool known = false;
+    bool known = false;              // has anybody touched it?
+    friend bool operator==(const Piece&, const Piece&) = default;
   };
+  using Pieces = std::map<double, Piece>;  // by where they begin; each ends where the next one does
   static Handed step(Shares& shares, bool write, int side, double part);
-  double cell_;
-  std::vector<Cell> cells_;
+  static HandedSides touch_piece(Piece& piece, int half, double density, bool write, Division division);
+  Pieces::iterator cut(double at);
+  void join(Pieces::iterator first, Pieces::iterator last);
+  Pieces pieces_;
 };
 
 }  // namespace fathom

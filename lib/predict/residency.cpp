@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-// Of an arena, and of what is followed from core to core. In larger ones a small tensor passes for touched when its neighbour was.
+// Of an arena. In larger ones a small tensor passes for touched when its neighbour was.
 constexpr double kPieces = 8192;
 constexpr double kSmallestPiece = 32 << 10;
 
@@ -169,7 +169,15 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
     for (const Operand& out : op.outputs) written.insert(out.tensor);
   const bool divided = apart || (plan && lie != Placement::kUnknown);  // summaries (no plan) do not ask who touches what, unless they must
   const bool trains = std::any_of(w.ops().begin(), w.ops().end(), [](const Op& op) { return op.pass == Pass::kBackward; });
-  HandoverTracker handover(plan ? std::max(kSmallestPiece, std::ceil(static_cast<double>(plan->arena) / kPieces)) : kSmallestPiece);
+  HandoverTracker handover;
+  // Of every op's inputs, then its outputs.
+  std::vector<std::vector<Division>> divisions(w.ops().size());
+  if (divided)
+    for (size_t i = 0; i < w.ops().size(); ++i) {
+      const Op& op = w.ops()[i];
+      for (size_t n = 0; n < op.inputs.size(); ++n) divisions[i].push_back(division_of(op, true, n, trains));
+      for (size_t n = 0; n < op.outputs.size(); ++n) divisions[i].push_back(division_of(op, false, n, trains));
+    }
   const size_t memory = machine.levels.empty() ? 0 : std::min<size_t>(kMaxLevels, machine.levels.size()) - 1;
   for (int round = 0; round < 2; ++round) {
     for (const Step& step : w.program()) {
@@ -185,7 +193,7 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
           for (size_t n = 0; n < operands.size(); ++n) {
             const Operand& operand = operands[n];
             const bool weight = inputs && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
-            const Division division = divided ? division_of(op, inputs, n, trains) : Division::kRows;
+            const Division division = divided ? divisions[static_cast<size_t>(i)][inputs ? n : op.inputs.size() + n] : Division::kRows;
             const double copies = division == Division::kAll ? std::max(1, threads) : 1;
             double touched = 0, from_memory = 0;
             walker.visit(step, operand, limit, [&](size_t segment, double bytes) {

@@ -109,6 +109,29 @@ TEST_CASE("a steady machine is measured exactly") {
   CHECK(alone.x.runs == 3 * alone.x.passes);
 }
 
+TEST_CASE("of an op that layers share, some uses are bracketed in a pass and stand for all") {
+  // Three uses, one bracketed: two references around it, three runs all the same. Every round takes the next use, so three rounds see all of them.
+  Alone<ScriptedExecution> alone(product_workload(64, 64, 64, 3), 5e-4);
+  MeasureOptions options;
+  options.raw_share = 0;
+  options.min_rounds = options.max_rounds = 6;
+  options.bracketed_uses = 1;
+  const Measurement m = alone.measured(options);
+  CHECK(m.step.rounds == 6);
+  CHECK(alone.x.references == 2 * (6 + 1));
+  CHECK(alone.x.runs == 3 * alone.x.passes);
+  CHECK(m.ops[0].raw.values.size() == 6);
+  CHECK(m.ops[0].total == Approx(15e-4));
+  for (const double total : m.ops[0].round_total) CHECK(total == Approx(15e-4));
+  CHECK(m.ops[0].rows_executed == Approx(4));
+  // Two of three: the first two share a reference (3), the last and the first do not (4), the last two do (3); and so on.
+  Alone<ScriptedExecution> two(product_workload(64, 64, 64, 3), 5e-4);
+  options.bracketed_uses = 2;
+  options.min_rounds = options.max_rounds = 3;
+  two.measured(options);
+  CHECK(two.x.references == 3 + (3 + 4 + 3));
+}
+
 TEST_CASE("a device that keeps time is believed, and nothing is bracketed") {
   Alone<DeviceExecution> alone(product_workload(64, 64, 64, 3), 5e-4);
   MeasureOptions options;
