@@ -95,7 +95,7 @@ const std::vector<Column> kColumns{
      "sequences * sum over layers of kept rows * bytes of a row", "totals"},
     {"kv_bytes_per_token", "KV per token", kBytes, 5, "Key/value cache per token of context and sequence.",
      "sum over layers 2*kv_heads*head_dim*dtype bytes; latent attention (kv_rank + rope_dim)*dtype bytes", "totals"},
-    {"weight_bytes", "weights", kBytes, 5, "All weights, each once, as stored.", "parameters x bytes of their type", "totals"},
+    {"weight_bytes", "weights", kBytes, 5, "All weights that an op of this phase reads, each once, as stored.", "parameters x bytes of their type", "totals"},
     {"gradient_bytes", "gradients", kBytes, 5, "Gradients of everything that is trained.", "trained parameters x bytes of grad_dtype", "totals"},
     {"optimizer_bytes", "optimizer", kBytes, 5, "Optimizer state: two moments in f32, and an f32 master copy where weights are narrower.",
      "trained parameters x 8 (12)", "totals"},
