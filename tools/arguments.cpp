@@ -1,5 +1,6 @@
 #include "tools/arguments.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cctype>

@@ -2,10 +2,12 @@
 // missing argument.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 

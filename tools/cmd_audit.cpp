@@ -1,4 +1,6 @@
 // fathom audit: what is said about Mixture-of-Depths, recomputed for a model.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <cmath>

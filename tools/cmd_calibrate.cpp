@@ -1,4 +1,6 @@
 // fathom calibrate: a machine file for this CPU or GPU by probing it, or for a GPU from measured kernel tables.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

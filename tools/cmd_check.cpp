@@ -1,4 +1,6 @@
 // fathom check: the kernels of a backend against the reference, executed counts against analytic ones.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <chrono>

@@ -1,4 +1,6 @@
 // fathom predict, run and compare: time predicted, measured, and both side by side.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

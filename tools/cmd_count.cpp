@@ -1,4 +1,6 @@
 // fathom count: parameters, FLOPs, bytes and memory of models, from the op list alone.
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <memory>
 #include <optional>

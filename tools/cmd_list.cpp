@@ -1,4 +1,6 @@
 // fathom list: what is built in.
+#include <CLI/CLI.hpp>
+
 #include <memory>
 
 #include "lib/error.hpp"

@@ -1,4 +1,6 @@
 // fathom plan: what a training budget buys, dense and with depth routing.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // fathom report: renders saved records.
+#include <CLI/CLI.hpp>
+
 #include <memory>
 
 #include "lib/error.hpp"

@@ -1,4 +1,6 @@
 // fathom trace: the timeline of one step or generation (Chrome/Perfetto JSON), predicted and measured side by side, and the routing map.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // fathom validate: how good the predictions for this machine are, on a fixed set that the calibration has not seen.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,8 +1,6 @@
 // --convention on commands that make records, and what `fathom explain convention` prints.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <optional>
 #include <string>
 
@@ -10,6 +8,10 @@
 #include "models/scenario.hpp"
 #include "reports/document.hpp"
 #include "reports/record.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 

@@ -9,10 +9,12 @@
 // [common] holds for the commands that have the option; a command's own section wins, the command line wins over both.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 

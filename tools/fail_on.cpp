@@ -1,4 +1,7 @@
 #include "tools/fail_on.hpp"
+
+#include <CLI/CLI.hpp>
+
 #include "tools/terminal.hpp"
 
 #include <fmt/format.h>

@@ -1,12 +1,14 @@
 // --fail-on: conditions under which `fathom compare` ends with exit code 1, for scripts and continuous integration.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
 
 #include "reports/record_difference.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 

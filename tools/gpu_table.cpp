@@ -1,5 +1,6 @@
 #include "tools/gpu_table.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // Where records go: stdout in the asked format, files by extension.
+#include <CLI/CLI.hpp>
+
 #include <fmt/format.h>
 #include <unistd.h>
 

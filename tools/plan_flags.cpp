@@ -1,5 +1,6 @@
 #include "tools/plan_flags.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "lib/error.hpp"

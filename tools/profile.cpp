@@ -1,5 +1,6 @@
 #include "tools/profile.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

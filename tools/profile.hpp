@@ -4,12 +4,14 @@
 // the parent joins them by fingerprint and op and says which rung of the ladder was reached, and why not a higher one.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
 
 #include "tools/timed.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace fathom {
 

@@ -1,5 +1,6 @@
 #include "tools/text_run.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

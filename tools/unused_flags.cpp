@@ -1,5 +1,6 @@
 #include "tools/unused_flags.hpp"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

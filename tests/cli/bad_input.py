@@ -92,6 +92,8 @@ class BadInput(CliTest):
         ):
             self.quick(3, words, "count", "gpt2-124m", *arguments)
         self.quick(2, "not an integer", "count", "gpt2-124m", "--batch", "1e3")
+        for flag, words in (("--dtype", "f32,bf16"), ("--logits", "all,last"), ("--routing", "topk,threshold"), ("--participation", "0.1:0.5:0.1"), ("--mla", "naive,absorbed"), ("--kv-dtype", "f32,f8"), ("--weight-dtype", "f8,i8")):
+            self.quick(3, [f"{flag}: '{words}' is a list", "fathom sweep takes lists"], "count", "mod-tiny", flag, words)
         self.quick(2, "not an integer", "count", "gpt2-124m", "--seq", "1,,2")
 
     def test_what_is_wrong_is_named(self):
