@@ -1,14 +1,13 @@
 #include "tools/front_tree.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <utility>
 
 namespace fathom {
 namespace {
 
-constexpr std::size_t kLeaf = 20;      // groups in a leaf; more are split
-constexpr std::size_t kBranches = 4;   // into so many
+constexpr std::size_t kFresh = 32;  // rows that are gathered
+constexpr std::size_t kLeaf = 8;
 
 enum class Order : std::uint8_t { kEqual, kBetter, kWorse, kApart };  // of two points: better where no value is larger and one is smaller
 
@@ -21,144 +20,132 @@ Order compare(const std::vector<double>& a, const std::vector<double>& b) {
   return better ? (worse ? Order::kApart : Order::kBetter) : worse ? Order::kWorse : Order::kEqual;
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b, const std::vector<double>& scale) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (scale[i] > 0) sum += (a[i] - b[i]) / scale[i] * ((a[i] - b[i]) / scale[i]);
-  return sum;
-}
-
 }  // namespace
 
-// Entries of equal values are one group; a leaf holds groups, another node children.
-struct FrontTree::Node {
-  std::vector<double> ideal, nadir;
-  std::vector<std::vector<FrontEntry>> groups;
-  std::vector<std::unique_ptr<Node>> children;
-
-  bool empty() const { return groups.empty() && children.empty(); }
-  void widen(const std::vector<double>& values) {
-    if (ideal.empty()) ideal = nadir = values;
-    for (std::size_t i = 0; i < values.size(); ++i) ideal[i] = std::min(ideal[i], values[i]), nadir[i] = std::max(nadir[i], values[i]);
-  }
-  std::vector<double> extent() const {
-    std::vector<double> scale(ideal.size());
-    for (std::size_t i = 0; i < scale.size(); ++i) scale[i] = nadir[i] - ideal[i];
-    return scale;
-  }
-};
-
-FrontTree::FrontTree() : root_(std::make_unique<Node>()) {}
-FrontTree::~FrontTree() = default;
-FrontTree::FrontTree(FrontTree&&) noexcept = default;
-FrontTree& FrontTree::operator=(FrontTree&&) noexcept = default;
-
 void FrontTree::offer(FrontEntry entry, std::string_view line) {
-  if (meet(*root_, entry, line) != Fate::kOpen) return;
-  if (root_->empty()) root_ = std::make_unique<Node>();  // with no bounds of what is gone
+  // What is dominated drops nothing: what it would drop would have been dominated before. So nothing has to be taken back.
+  std::size_t alive = 0;
+  for (Point& point : fresh_)
+    if (meet(point, entry, line, alive) != Fate::kOpen) return;
+  for (Tree& tree : trees_)
+    if (meet(tree, entry, line) != Fate::kOpen) return;
   entry.line = line;
-  std::vector<FrontEntry> group;
-  group.push_back(std::move(entry));
-  insert(*root_, std::move(group));
+  Point point{entry.values, {}};
+  point.entries.push_back(std::move(entry));
+  fresh_.push_back(std::move(point));
+  for (Tree& tree : trees_) {
+    if (2 * tree.alive >= tree.points.size()) continue;
+    std::vector<Point> left;
+    take_alive(tree, left);
+    tree.points = std::move(left);
+    build(tree);
+  }
+  if (fresh_.size() < kFresh) return;
+  // As a binary number counts up: the trees below the first free place and the fresh ones make one there.
+  Tree gathered{std::move(fresh_), {}, 0};
+  fresh_.clear();
+  std::vector<Point> all;
+  take_alive(gathered, all);
+  std::size_t place = 0;
+  for (; place < trees_.size() && !trees_[place].points.empty(); ++place) take_alive(trees_[place], all);
+  if (place == trees_.size()) trees_.emplace_back();
+  trees_[place].points = std::move(all);
+  build(trees_[place]);
 }
 
-// Compares the entry with all below the node: it is dominated, or equal to a group (and joins it), or neither, and then what it dominates has been dropped. Nothing is dropped
-// where it is dominated itself: what it would drop would have been dominated before.
-FrontTree::Fate FrontTree::meet(Node& node, const FrontEntry& entry, std::string_view line) {
-  if (node.empty()) return Fate::kOpen;
-  const Order with_nadir = compare(entry.values, node.nadir);
-  if (with_nadir == Order::kWorse) return Fate::kDominated;
-  const Order with_ideal = compare(entry.values, node.ideal);
-  if (with_ideal == Order::kBetter) {
-    node.groups.clear();
-    node.children.clear();
-    return Fate::kOpen;
+// Compares the entry with one point: it is dominated, or equal and joins it, or neither, and then a point that it dominates has been dropped.
+FrontTree::Fate FrontTree::meet(Point& point, const FrontEntry& entry, std::string_view line, std::size_t& alive) {
+  if (point.entries.empty()) return Fate::kOpen;
+  switch (compare(entry.values, point.values)) {
+    case Order::kWorse: return Fate::kDominated;
+    case Order::kApart: return Fate::kOpen;
+    case Order::kBetter:
+      Group().swap(point.entries);
+      --alive;
+      return Fate::kOpen;
+    case Order::kEqual: break;
   }
-  // Something below may be better only if the ideal is no worse anywhere, and worse only if the nadir is no better anywhere.
-  const bool may_lose = with_ideal == Order::kWorse || with_ideal == Order::kEqual, may_win = with_nadir == Order::kBetter || with_nadir == Order::kEqual;
-  if (!may_lose && !may_win) return Fate::kOpen;
-  for (std::size_t g = 0; g < node.groups.size();) {
-    switch (compare(entry.values, node.groups[g].front().values)) {
-      case Order::kWorse: return Fate::kDominated;
-      case Order::kEqual:
-        node.groups[g].push_back(entry);
-        node.groups[g].back().line = line;
-        return Fate::kEqual;
-      case Order::kBetter:
-        if (g + 1 != node.groups.size()) std::swap(node.groups[g], node.groups.back());
-        node.groups.pop_back();
-        break;
-      case Order::kApart: ++g; break;
-    }
-  }
-  for (std::size_t c = 0; c < node.children.size();) {
-    const Fate fate = meet(*node.children[c], entry, line);
-    if (fate != Fate::kOpen) return fate;
-    if (node.children[c]->empty()) {
-      if (c + 1 != node.children.size()) std::swap(node.children[c], node.children.back());
-      node.children.pop_back();
-    } else {
-      ++c;
-    }
+  point.entries.push_back(entry);
+  point.entries.back().line = line;
+  return Fate::kEqual;
+}
+
+// Bounds stay those of the points that were there: what a dropped point dominates, a kept one dominates too.
+FrontTree::Fate FrontTree::meet(Tree& tree, const FrontEntry& entry, std::string_view line) {
+  for (std::size_t n = 0; n < tree.nodes.size();) {
+    const Node& node = tree.nodes[n];
+    const Order with_nadir = compare(entry.values, node.nadir);
+    if (with_nadir == Order::kWorse) return Fate::kDominated;
+    const Order with_ideal = compare(entry.values, node.ideal);
+    // Something below may be better only if the ideal is no worse anywhere, and worse only if the nadir is no better anywhere.
+    const bool may_lose = with_ideal == Order::kWorse || with_ideal == Order::kEqual, may_win = with_nadir == Order::kBetter || with_nadir == Order::kEqual;
+    const bool opens = may_lose || may_win;
+    if (opens && node.behind == n + 1)
+      for (std::size_t p = node.begin; p < node.end; ++p)
+        if (const Fate fate = meet(tree.points[p], entry, line, tree.alive); fate != Fate::kOpen) return fate;
+    n = opens ? n + 1 : node.behind;
   }
   return Fate::kOpen;
 }
 
-void FrontTree::insert(Node& node, std::vector<FrontEntry> group) {
-  node.widen(group.front().values);
-  if (node.children.empty()) {
-    node.groups.push_back(std::move(group));
-    if (node.groups.size() > kLeaf) split(node);
-    return;
-  }
-  // Into the child whose middle is nearest, measured in the node's own extent.
-  const std::vector<double> scale = node.extent();
-  Node* nearest = nullptr;
-  double least = std::numeric_limits<double>::infinity();
-  for (const std::unique_ptr<Node>& child : node.children) {
-    std::vector<double> middle(child->ideal.size());
-    for (std::size_t i = 0; i < middle.size(); ++i) middle[i] = child->ideal[i] / 2 + child->nadir[i] / 2;
-    const double away = distance(group.front().values, middle, scale);
-    if (!nearest || away < least) nearest = child.get(), least = away;
-  }
-  insert(*nearest, std::move(group));
+void FrontTree::take_alive(Tree& from, std::vector<Point>& into) {
+  for (Point& point : from.points)
+    if (!point.entries.empty()) into.push_back(std::move(point));
+  from = Tree();
 }
 
-// A leaf becomes a node: seeds that lie far apart, and every group with the nearest of them.
-void FrontTree::split(Node& node) {
-  const std::vector<double> scale = node.extent();
-  std::vector<std::size_t> seeds = {0};
-  std::vector<double> away(node.groups.size(), std::numeric_limits<double>::infinity());
-  while (seeds.size() < kBranches) {
-    for (std::size_t g = 0; g < node.groups.size(); ++g) away[g] = std::min(away[g], distance(node.groups[g].front().values, node.groups[seeds.back()].front().values, scale));
-    const std::size_t farthest = static_cast<std::size_t>(std::max_element(away.begin(), away.end()) - away.begin());
-    if (!(away[farthest] > 0) || !std::isfinite(away[farthest])) break;
-    seeds.push_back(farthest);
+void FrontTree::build(Tree& tree) {
+  tree.alive = tree.points.size();
+  tree.nodes.clear();
+  if (tree.points.empty()) return;
+  const std::size_t dimensions = tree.points[0].values.size();
+  struct Open {
+    std::size_t begin, end;
+    bool second;
+    std::size_t parent;  // of a second child
+  };
+  std::vector<Open> open = {{0, tree.points.size(), false, 0}};
+  while (!open.empty()) {
+    const Open here = open.back();
+    open.pop_back();
+    const std::size_t index = tree.nodes.size();
+    if (here.second) tree.nodes[here.parent].behind = index;  // for now: the second child
+    Node node{tree.points[here.begin].values, tree.points[here.begin].values, here.begin, here.end, 0};
+    for (std::size_t p = here.begin + 1; p < here.end; ++p)
+      for (std::size_t i = 0; i < dimensions; ++i) {
+        const double value = tree.points[p].values[i];
+        node.ideal[i] = std::min(node.ideal[i], value), node.nadir[i] = std::max(node.nadir[i], value);
+      }
+    const std::size_t count = here.end - here.begin;
+    if (count > kLeaf) {
+      // Halved along the objective in which it is widest, measured in the extent of the whole tree.
+      const Node& whole = tree.nodes.empty() ? node : tree.nodes[0];
+      std::size_t widest = 0;
+      double most = -1;
+      for (std::size_t i = 0; i < dimensions; ++i) {
+        const double extent = whole.nadir[i] - whole.ideal[i], share = extent > 0 ? (node.nadir[i] - node.ideal[i]) / extent : 0;
+        if (share > most) widest = i, most = share;
+      }
+      const std::size_t middle = here.begin + count / 2;
+      const auto at = [&](std::size_t p) { return tree.points.begin() + static_cast<std::ptrdiff_t>(p); };
+      std::nth_element(at(here.begin), at(middle), at(here.end), [widest](const Point& a, const Point& b) { return a.values[widest] < b.values[widest]; });
+      open.push_back({middle, here.end, true, index});
+      open.push_back({here.begin, middle, false, 0});
+    }
+    tree.nodes.push_back(std::move(node));
   }
-  if (seeds.size() < 2) return;  // differences that vanish in the extent: it stays a leaf
-  std::vector<std::vector<double>> centres;
-  for (const std::size_t seed : seeds) centres.push_back(node.groups[seed].front().values);
-  std::vector<std::unique_ptr<Node>> children(seeds.size());
-  for (std::vector<FrontEntry>& group : node.groups) {
-    std::size_t nearest = 0;
-    for (std::size_t c = 1; c < centres.size(); ++c)
-      if (distance(group.front().values, centres[c], scale) < distance(group.front().values, centres[nearest], scale)) nearest = c;
-    if (!children[nearest]) children[nearest] = std::make_unique<Node>();
-    children[nearest]->widen(group.front().values);
-    children[nearest]->groups.push_back(std::move(group));
+  for (std::size_t n = tree.nodes.size(); n-- > 0;) {
+    std::size_t& behind = tree.nodes[n].behind;
+    behind = behind == 0 ? n + 1 : tree.nodes[behind].behind;
   }
-  node.groups.clear();
-  node.children = std::move(children);
 }
 
 void FrontTree::append_to(std::vector<FrontEntry>& entries) const {
-  std::vector<const Node*> open = {root_.get()};
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    for (const auto& group : node->groups) entries.insert(entries.end(), group.begin(), group.end());
-    for (const auto& child : node->children) open.push_back(child.get());
-  }
+  const auto append = [&](const std::vector<Point>& points) {
+    for (const Point& point : points) entries.insert(entries.end(), point.entries.begin(), point.entries.end());
+  };
+  append(fresh_);
+  for (const Tree& tree : trees_) append(tree.points);
 }
 
 }  // namespace fathom

@@ -62,6 +62,7 @@ Result count_generation(const Configuration& c) {
   // Of the prefill and every step: a step differs from the last in its context alone, so the same of its figures are random.
   Cost sum = prefill.total();
   Expectations expected = expectations_of(prefill);
+  expected.cost = count_totals(c.network, generation_prefill(s), true).expected;  // summed as those of the steps are, and as in a sweep
   const Expectations of_last = expectations_of(end);
   for (std::int64_t token = 1; token < s.tokens; ++token) {
     const ListTotals step = count_totals(c.network, generation_decode(s, s.length + token), true);

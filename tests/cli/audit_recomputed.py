@@ -143,7 +143,7 @@ def figures(M):
     yield 17, mean(sum(c * 8 * -(-k // 8) for k, c in enumerate(binomial(32, p))) for p in ps)
     yield 18, skipped
     yield 18, F(L // 2, L)                           # 1 - rho < 1
-    yield 18, F(3, 4)
+    yield 18, 1 - F(S // 4, S)                       # every block at 1/4
     block = F(S * M.rows() + 4 * n * d * S * S)
     for nu in (half, F(7, 8)):
         yield 18, nu * S * 2 * M.g * h * M.f / block

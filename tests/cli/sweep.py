@@ -87,7 +87,7 @@ class Sweep(CliTest):
 
     def test_conventions_are_an_axis(self):
         rows = self.rows("gpt2-124m", "mod-tiny", "--seq", "64,65", "--phase", "prefill,train,decode", "--convention", "exact,palm,causal-half,full")
-        self.assertEqual(len(rows), 2 * 5 * 4)  # decode has one length, the context
+        self.assertEqual(len(rows), 2 * 6 * 4)
         self.assertEqual({row["convention"] for row in rows}, {"exact", "palm", "causal-half", "full"})
         for row in rows:
             reach = ("--context", row["context"]) if row["context"] else ("--seq", row["seq"])
