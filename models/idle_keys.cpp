@@ -52,6 +52,8 @@ constexpr BlockRule kBlockRules[] = {
     {"parallel_norms", [](const BlockConfig& b) { return !b.parallel; }, "the block is not parallel"},
     {"expert_rounding", [](const BlockConfig& b) { return experts_of(b) && !experts_of(b)->capacity; }, "without expert_capacity no number of slots is rounded"},
     {"rounding", [](const BlockConfig& b) { return b.route && b.route->slots.has_value(); }, "slots are a whole number already"},
+    {"min_slots", [](const BlockConfig& b) { return b.route && b.route->slots.has_value(); }, "slots say how many there are"},
+    {"kv", [](const BlockConfig& b) { return b.route && (b.route->part == RoutedPart::kMlp || !b.attention); }, "attention is not routed, so that every token has keys and values whatever it says"},
     {"gate_alpha", [](const BlockConfig& b) { return b.route && b.route->gate.kind != GateKind::kScaledSigmoid && b.route->gate.kind != GateKind::kTanh; }, "only the gates scaled-sigmoid and tanh read it"},
     {"gate_beta", [](const BlockConfig& b) { return b.route && b.route->gate.kind != GateKind::kTanh; }, "only the gate tanh reads it"},
     {"gate_on", [](const BlockConfig& b) { return b.route && b.route->gate.kind == GateKind::kNone; }, "there is no gate"},

@@ -46,8 +46,8 @@ class IniValue {
   const std::string& text() const { return text_; }
   const Where& where() const { return where_; }
 
-  // Plain decimal digits with an optional minus sign, within [low, high].
-  std::int64_t integer(std::int64_t low = 0, std::int64_t high = std::numeric_limits<std::int64_t>::max()) const;
+  // Plain decimal digits with an optional minus sign, within [low, high]. `allowed`: the range in words for the message, where other keys decide ("0 to head_dim").
+  std::int64_t integer(std::int64_t low = 0, std::int64_t high = std::numeric_limits<std::int64_t>::max(), std::string_view allowed = {}) const;
   // "0.125", "1/8", "12.5%": exact.
   Fraction fraction() const;
   // A dimensionless finite real, within [low, high]. Capacities and probabilities are fractions, not reals.

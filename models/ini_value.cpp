@@ -17,19 +17,17 @@ void IniValue::unknown_choice(const std::vector<std::string>& names) const {
   fail(fmt::format("unknown value '{}'", ini_excerpt(text_)), name_hint(text_, names));
 }
 
-std::int64_t IniValue::integer(std::int64_t low, std::int64_t high) const {
+std::int64_t IniValue::integer(std::int64_t low, std::int64_t high, std::string_view allowed) const {
   const char* const end = text_.data() + text_.size();
   std::int64_t value = 0;
   const auto [stop, code] = std::from_chars(text_.data(), end, value);
-  if (stop == end && code == std::errc::result_out_of_range)
-    fail(fmt::format("{} does not fit in 64 bits", ini_excerpt(text_)));
-  if (stop != end || code != std::errc())
-    fail(fmt::format("'{}' is not an integer", ini_excerpt(text_)), "write plain digits, such as 2048");
-  if (value < low || value > high)
-    fail(high == std::numeric_limits<std::int64_t>::max()
-             ? fmt::format("{} is too small; the least is {}", value, low)
-             : fmt::format("{} is out of range; allowed are {} to {}", value, low, high));
-  return value;
+  const bool digits = stop == end && (code == std::errc() || code == std::errc::result_out_of_range);
+  if (!digits) fail(fmt::format("'{}' is not an integer", ini_excerpt(text_)), "write plain digits, such as 2048");
+  const bool open = high == std::numeric_limits<std::int64_t>::max();
+  if (code != std::errc() && open) fail(fmt::format("{} does not fit in 64 bits", ini_excerpt(text_)));
+  if (code == std::errc() && value >= low && value <= high) return value;
+  if (open) fail(fmt::format("{} is too small; the least is {}", value, low));
+  fail(fmt::format("{} is out of range; allowed are {}", ini_excerpt(text_), allowed.empty() ? fmt::format("{} to {}", low, high) : std::string(allowed)));
 }
 
 Fraction IniValue::fraction() const {

@@ -6,11 +6,17 @@
 #include <type_traits>
 #include <utility>
 
+#include "models/limits.hpp"
 #include "models/network_keys.hpp"
 
 namespace fathom::keys {
 
-inline constexpr std::int64_t kMax = std::int64_t{1} << 61;  // sums of two stay in 64 bits; validate() knows the real limits, and names them
+// The range of a whole number; `allowed` in words where other keys decide, which validate() then names with their values.
+struct Limits {
+  std::int64_t low = 0, high = kMaxSize;
+  const char* allowed = nullptr;
+};
+inline std::int64_t read_number(const IniValue& value, const Limits& limits) { return value.integer(limits.low, limits.high, limits.allowed ? limits.allowed : ""); }
 
 inline std::string text(std::int64_t value) { return fmt::format("{}", value); }
 inline std::string text(bool value) { return value ? "yes" : "no"; }
@@ -84,7 +90,7 @@ const auto* peek(const T& object) {
 }
 
 // How a member's type is written in a file.
-inline void read_into(std::int64_t& member, const IniValue& value) { member = value.integer(0, kMax); }
+void read_into(std::int64_t& member, const IniValue& value) = delete;  // whole numbers state their range: number_row
 inline void read_into(bool& member, const IniValue& value) { member = value.boolean(); }
 inline void read_into(double& member, const IniValue& value) { member = value.real(); }
 inline void read_into(std::string& member, const IniValue& value) { member = value.text(); }
@@ -111,6 +117,20 @@ KeyRow<T> value_row(const char* key, const char* standard, const char* meaning) 
           standard,
           meaning,
           [](T& object, const IniValue& value) { read_into(reach<Path...>(object), value); },
+          [](const T& object) {
+            const auto* member = peek<Path...>(object);
+            return member != nullptr ? text(*member) : std::string();
+          }};
+}
+
+// The same for a whole number within limits.
+template <class T, const Limits& kLimits, auto... Path>
+KeyRow<T> number_row(const char* key, const char* standard, const char* meaning) {
+  return {key,
+          "integer",
+          standard,
+          meaning,
+          [](T& object, const IniValue& value) { reach<Path...>(object) = read_number(value, kLimits); },
           [](const T& object) {
             const auto* member = peek<Path...>(object);
             return member != nullptr ? text(*member) : std::string();

@@ -7,14 +7,10 @@
 #include <map>
 
 #include "lib/error.hpp"
+#include "models/limits.hpp"
 
 namespace fathom {
 namespace {
-
-// Upper limits keep every product of a count inside 128 bits (2^31 width x 2^31 rows x 2^20 experts x 2^17 layers).
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxExperts = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxLayers = 100000;
 
 // Checks of one network; every failure names the source, the layer and the key.
 class Checker {
@@ -28,7 +24,7 @@ class Checker {
     if (n.padded_vocab != 0 && n.padded_vocab < n.vocab)
       fail("padded_vocab", fmt::format("must be 0 or at least vocab ({})", n.vocab), n.padded_vocab);
     size("padded_vocab", n.padded_vocab, 0);
-    if (n.max_length < 0 || n.max_length > (std::int64_t{1} << 40)) fail("max_length", "is out of range", n.max_length);
+    range("max_length", n.max_length, 0, kMaxTokens);
     positive("rope_base", n.rope_base);
     positive("norm_epsilon", n.norm_epsilon);
     if (n.positions == PositionKind::kLearned && n.max_length == 0)
@@ -48,7 +44,7 @@ class Checker {
     }
     layer_ = -1;
     sharing();
-    if (n.mtp < 0 || n.mtp > 64) fail("mtp", "must be 0 to 64", n.mtp);
+    range("mtp", n.mtp, 0, kMaxModules);
     if (n.mtp > 0 && n.block(n.layer_count() - 1).route)
       throw_input("a prediction module copies the last layer, which must not be routed", {n.source.empty() ? n.name : n.source, 0, "mtp"}, "route other layers (at = ... in [route]), or count no modules (mtp = 0)");
     if (n.lora) lora(*n.lora);
@@ -106,8 +102,8 @@ class Checker {
     if (a.rope_dim % 2 != 0) fail("rope_dim", "rotation works on pairs; must be even", a.rope_dim);
     if (a.rope_dim > 0 && network_.positions != PositionKind::kRope)
       fail("rope_dim", "must be 0 unless positions = rope", a.rope_dim);
-    range("window", a.window, 0, std::int64_t{1} << 40);
-    range("chunk", a.chunk, 0, std::int64_t{1} << 40);
+    range("window", a.window, 0, kMaxTokens);
+    range("chunk", a.chunk, 0, kMaxTokens);
     if (a.window > 0 && a.chunk > 0) fail("chunk", "a layer has a window or chunks, not both");
     if (a.qk_norm && a.qk_norm_full) fail("qk_norm", "is per head or over the whole row, not both");
     if (a.mla) {
@@ -167,8 +163,8 @@ class Checker {
     if (r.capacity.has_value() == r.slots.has_value())
       fail("capacity", "a routed block needs exactly one of capacity and slots");
     if (r.capacity) share("capacity", *r.capacity);
-    if (r.slots) range("slots", *r.slots, 0, std::int64_t{1} << 40);
-    range("min_slots", r.min_slots, 0, std::int64_t{1} << 40);
+    if (r.slots) range("slots", *r.slots, 0, kMaxTokens);
+    range("min_slots", r.min_slots, 0, kMaxTokens);
     if (r.slots && r.min_slots > *r.slots)
       fail("min_slots", fmt::format("is larger than slots ({})", *r.slots), r.min_slots);
     if (r.router == RouterKind::kMlp) size("router_hidden", r.router_hidden, 1);

@@ -10,6 +10,7 @@
 #include "models/idle_keys.hpp"
 #include "models/ini.hpp"
 #include "models/layer_pattern.hpp"
+#include "models/limits.hpp"
 #include "models/network_keys.hpp"
 
 namespace fathom {
@@ -208,7 +209,7 @@ class Reader {
       if (!used[i]) throw_input(fmt::format("[{}] is not in the pattern", sections[i]->name()), sections[i]->where());
     block_sections_ = std::move(sections);
     if (const auto layers = section.find("layers"))
-      if (layers->integer(1, 100000) != network_.layer_count())
+      if (layers->integer(1, kMaxLayers) != network_.layer_count())
         layers->fail(fmt::format("the pattern has {} layers", network_.layer_count()));
   }
 
@@ -217,7 +218,7 @@ class Reader {
       if (block.name().starts_with("block."))
         throw_input(fmt::format("[{}] is used by nothing", block.name()), block.where(),
                     "add pattern = ... to [network]");
-    const std::int64_t layers = section.get("layers").integer(1, 100000);
+    const std::int64_t layers = section.get("layers").integer(1, kMaxLayers);
     if (base_.attention) section.get("heads");
     std::vector<BlockDraft> drafts(static_cast<std::size_t>(layers), base_);
     if (const IniSection* moe = file_.find("moe")) experts(*moe, drafts);

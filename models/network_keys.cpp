@@ -7,7 +7,13 @@
 namespace fathom {
 namespace {
 
-using keys::all_names, keys::choose, keys::kMax, keys::Named, keys::named, keys::named_row, keys::reach, keys::text, keys::value_row;
+using keys::all_names, keys::choose, keys::Limits, keys::Named, keys::named, keys::named_row, keys::number_row, keys::reach, keys::read_number, keys::text, keys::value_row;
+
+// What validate() enforces (models/network.cpp).
+constexpr Limits kSize{1, kMaxSize}, kSizeOrNone{0, kMaxSize}, kSpan{1, kMaxTokens}, kTokens{0, kMaxTokens}, kExperts{1, kMaxExperts}, kExpertsOrNone{0, kMaxExperts}, kModules{0, kMaxModules};
+constexpr Limits kPadded{0, kMaxSize, "0, or vocab to 2147483648"}, kKvHeads{1, kMaxSize, "1 to heads, which it divides"}, kRotated{0, kMaxSize, "0 to head_dim"},
+    kPicks{1, 2 * kMaxExperts, "1 to experts + noops"};
+static_assert(kMaxSize == 2147483648);
 
 constexpr Named<NormKind> kNorms[] = {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}};
 constexpr Named<PositionKind> kPositions[] = {
@@ -58,10 +64,10 @@ const std::vector<KeyRow<Network>>& network_rows() {
   static const std::vector<KeyRow<T>> rows = {
       value_row<T, &T::name>("name", "the file's name", "name in reports"),
       value_row<T, &T::summary>("summary", "none", "one line for lists"),
-      value_row<T, &T::width>("width", "required", "h, elements of the residual stream"),
-      value_row<T, &T::vocab>("vocab", "required", "V, tokens"),
-      value_row<T, &T::padded_vocab>("padded_vocab", "0 (vocab)", "stored rows of token table and head"),
-      value_row<T, &T::max_length>("max_length", "0 (not stated)",
+      number_row<T, kSize, &T::width>("width", "required", "h, elements of the residual stream"),
+      number_row<T, kSize, &T::vocab>("vocab", "required", "V, tokens"),
+      number_row<T, kPadded, &T::padded_vocab>("padded_vocab", "0 (vocab)", "stored rows of token table and head"),
+      number_row<T, kTokens, &T::max_length>("max_length", "0 (not stated)",
                                    "longest sequence; rows of a learned position table"),
       named_row<T, kPositions, &T::positions>("positions", "rope", "position information"),
       value_row<T, &T::rope_base>("rope_base", "10000", "base of the rotation frequencies"),
@@ -76,7 +82,7 @@ const std::vector<KeyRow<Network>>& network_rows() {
       value_row<T, &T::freeze_embedding>("freeze_embedding", "no", "the token table is not trained, nor the bias of a head tied to it, nor norms before the first products that nothing trained feeds"),
       value_row<T, &T::weight_dtype>("weight_dtype", "none (the run's type)",
                                      "stored type of the matrices inside the layers, routers apart"),
-      value_row<T, &T::mtp>("mtp", "0", "multi-token prediction modules that are counted"),
+      number_row<T, kModules, &T::mtp>("mtp", "0", "multi-token prediction modules that are counted"),
   };
   return rows;
 }
@@ -90,28 +96,33 @@ KeyRow<BlockDraft> span_row(const char* key, const char* meaning) {
           "integer >= 1, none",
           "none",
           meaning,
-          [](BlockDraft& t, const IniValue& v) { t.att.*Member = v.text() == "none" ? 0 : v.integer(1, kMax); },
+          [](BlockDraft& t, const IniValue& v) { t.att.*Member = v.text() == "none" ? 0 : read_number(v, kSpan); },
           [](const BlockDraft& t) { return t.att.*Member ? text(t.att.*Member) : std::string("none"); }};
 }
 
 // A size that follows from others where it is not stated; 0 is refused because it would silently mean that.
-template <auto Member>
+template <auto Member, const Limits& kLimits>
 KeyRow<BlockDraft> count_row(const char* key, const char* standard, const char* meaning) {
   return {key,
           "integer >= 1",
           standard,
           meaning,
-          [](BlockDraft& t, const IniValue& v) { t.att.*Member = v.integer(1, kMax); },
+          [](BlockDraft& t, const IniValue& v) { t.att.*Member = read_number(v, kLimits); },
           [](const BlockDraft& t) { return text(t.att.*Member); }};
 }
 
-template <auto Member>
-KeyRow<BlockDraft> small_row(const char* key, const char* values, const char* standard, const char* meaning) {
+// One of two small numbers.
+template <auto Member, int kOne, int kOther>
+KeyRow<BlockDraft> small_row(const char* key, const char* standard, const char* meaning) {
   return {key,
-          values,
+          fmt::format("{}, {}", kOne, kOther),
           standard,
           meaning,
-          [](BlockDraft& t, const IniValue& v) { t.*Member = static_cast<int>(v.integer(1, 4)); },
+          [](BlockDraft& t, const IniValue& v) {
+            const std::int64_t value = v.integer(std::numeric_limits<std::int64_t>::min());
+            if (value != kOne && value != kOther) v.fail(fmt::format("must be {} or {}, not {}", kOne, kOther, value));
+            t.*Member = static_cast<int>(value);
+          },
           [](const BlockDraft& t) { return text(std::int64_t{t.*Member}); }};
 }
 
@@ -123,10 +134,10 @@ const std::vector<KeyRow<BlockDraft>>& block_rows() {
   using M = MlpConfig;
   static const std::vector<KeyRow<T>> rows = {
       value_row<T, &T::attention>("attention", "yes", "the block has attention"),
-      value_row<T, &T::att, &A::heads>("heads", "required", "n, query heads"),
-      count_row<&A::kv_heads>("kv_heads", "heads", "m, key/value heads; divides heads"),
-      count_row<&A::head_dim>("head_dim", "width / heads", "d, elements per head"),
-      value_row<T, &T::rope_dim>("rope_dim", "head_dim with rope, else 0",
+      number_row<T, kSize, &T::att, &A::heads>("heads", "required", "n, query heads"),
+      count_row<&A::kv_heads, kKvHeads>("kv_heads", "heads", "m, key/value heads; divides heads"),
+      count_row<&A::head_dim, kSize>("head_dim", "width / heads", "d, elements per head"),
+      number_row<T, kRotated, &T::rope_dim>("rope_dim", "head_dim with rope, else 0",
                                  "rotated elements per head; 0: none in this block; with latent attention d_r"),
       span_row<&A::window>("window", "W, sliding window in keys, the query included"),
       span_row<&A::chunk>("chunk", "K, attention inside chunks of K tokens"),
@@ -137,14 +148,14 @@ const std::vector<KeyRow<BlockDraft>>& block_rows() {
        [](T& t, const IniValue& v) { set_qk_norm(t.att, choose(v, kQkNorms)); },
        [](const T& t) { return named(kQkNorms, qk_norm_of(t.att)); }},
       value_row<T, &T::att, &A::sinks>("sinks", "no", "one learned logit per head in the softmax"),
-      value_row<T, &T::mlp, &M::width>("mlp", "0 (none)", "f, width of the MLP"),
+      number_row<T, kSizeOrNone, &T::mlp, &M::width>("mlp", "0 (none)", "f, width of the MLP"),
       value_row<T, &T::mlp, &M::gated>("gated", "no", "MLP and experts have a gate matrix (three matrices, not two)"),
       named_row<T, kActivations, &T::mlp, &M::activation>("activation", "gelu-tanh", "activation of MLP and experts"),
       value_row<T, &T::mlp, &M::bias>("mlp_bias", "no", "biases of MLP and experts"),
-      small_row<&T::norms>("norms", "2, 4", "2", "norms per block; 4: also after attention and MLP"),
+      small_row<&T::norms, 2, 4>("norms", "2", "norms per block; 4: also after attention and MLP"),
       value_row<T, &T::post_norm_only>("post_norm_only", "no", "norms stand after attention and MLP only"),
       value_row<T, &T::parallel>("parallel", "no", "attention and MLP read the same input"),
-      small_row<&T::parallel_norms>("parallel_norms", "1, 2", "2", "norms of a parallel block; 1: shared"),
+      small_row<&T::parallel_norms, 1, 2>("parallel_norms", "2", "norms of a parallel block; 1: shared"),
   };
   return rows;
 }
@@ -152,12 +163,12 @@ const std::vector<KeyRow<BlockDraft>>& block_rows() {
 const std::vector<KeyRow<BlockDraft>>& mla_rows() {
   using T = BlockDraft;
   static const std::vector<KeyRow<T>> rows = {
-      value_row<T, &T::mla, &Mla::kv_rank>("kv_rank", "required", "c, rank of the key/value latent"),
-      value_row<T, &T::mla, &Mla::query_rank>("q_rank", "0 (queries projected directly)",
+      number_row<T, kSize, &T::mla, &Mla::kv_rank>("kv_rank", "required", "c, rank of the key/value latent"),
+      number_row<T, kSizeOrNone, &T::mla, &Mla::query_rank>("q_rank", "0 (queries projected directly)",
                                               "q_r, rank of the query latent"),
-      value_row<T, &T::mla, &Mla::nope_dim>("nope_dim", "required",
+      number_row<T, kSize, &T::mla, &Mla::nope_dim>("nope_dim", "required",
                                             "d_n, query/key elements per head without position"),
-      value_row<T, &T::mla, &Mla::v_dim>("v_dim", "required", "d_v, value elements per head"),
+      number_row<T, kSize, &T::mla, &Mla::v_dim>("v_dim", "required", "d_v, value elements per head"),
   };
   return rows;
 }
@@ -166,16 +177,16 @@ const std::vector<KeyRow<BlockDraft>>& moe_rows() {
   using T = BlockDraft;
   using E = MoeConfig;
   static const std::vector<KeyRow<T>> rows = {
-      value_row<T, &T::moe, &E::experts>("experts", "required", "E, routed experts"),
-      value_row<T, &T::moe, &E::picks>("picks", "required", "k, experts per token"),
-      value_row<T, &T::moe, &E::width>("expert_width", "required", "f_e, width of a routed expert"),
-      value_row<T, &T::moe, &E::shared>("shared_experts", "0", "s, experts that every token visits"),
-      value_row<T, &T::moe, &E::shared_width>("shared_width", "expert_width", "f_s, width of one shared expert"),
+      number_row<T, kExperts, &T::moe, &E::experts>("experts", "required", "E, routed experts"),
+      number_row<T, kPicks, &T::moe, &E::picks>("picks", "required", "k, experts per token"),
+      number_row<T, kSize, &T::moe, &E::width>("expert_width", "required", "f_e, width of a routed expert"),
+      number_row<T, kExpertsOrNone, &T::moe, &E::shared>("shared_experts", "0", "s, experts that every token visits"),
+      number_row<T, kSizeOrNone, &T::moe, &E::shared_width>("shared_width", "expert_width", "f_s, width of one shared expert"),
       value_row<T, &T::moe, &E::shared_gate>("shared_gate", "no", "sigmoid gate h -> 1 on the shared expert"),
       named_row<T, kExpertScores, &T::moe, &E::sigmoid>("expert_scores", "softmax", "scores of the expert router"),
       value_row<T, &T::moe, &E::router_bias>("expert_router_bias", "no", "bias of the expert router"),
       value_row<T, &T::moe, &E::correction_bias>("correction_bias", "no", "score correction per expert"),
-      value_row<T, &T::moe, &E::noops>("noops", "0", "E0, extra no-op experts of cost 0 (integrated MoDE)"),
+      number_row<T, kExpertsOrNone, &T::moe, &E::noops>("noops", "0", "E0, extra no-op experts of cost 0 (integrated MoDE)"),
       value_row<T, &T::moe, &E::noop_share>("noop_share", "0", "nu, expected share of assignments that go to no-ops"),
       value_row<T, &T::moe, &E::capacity>("expert_capacity", "none (dropless)",
                                           "capacity factor cf: slots per expert = round(cf T k / E), at least 1; more than the T tokens stay empty"),
@@ -200,11 +211,11 @@ const std::vector<KeyRow<BlockDraft>>& route_rows() {
   static const std::vector<KeyRow<T>> rows = {
       value_row<T, &T::route, &R::capacity>("capacity", "one of capacity, slots",
                                             "rho, share of a sequence's tokens that take the block"),
-      value_row<T, &T::route, &R::slots>("slots", "one of capacity, slots", "C, absolute slots per sequence"),
+      number_row<T, kTokens, &T::route, &R::slots>("slots", "one of capacity, slots", "C, absolute slots per sequence"),
       value_row<T, &T::route, &R::rounding>("rounding", "floor", "rounding of capacity x length"),
-      value_row<T, &T::route, &R::min_slots>("min_slots", "0", "least slots per sequence"),
+      number_row<T, kTokens, &T::route, &R::min_slots>("min_slots", "0", "least slots per sequence"),
       named_row<T, kRouters, &T::route, &R::router>("router", "linear", "depth router"),
-      value_row<T, &T::route, &R::router_hidden>("router_hidden", "0", "u, width of an MLP router"),
+      number_row<T, kSizeOrNone, &T::route, &R::router_hidden>("router_hidden", "0", "u, width of an MLP router"),
       value_row<T, &T::route, &R::router_bias>("router_bias", "no", "bias of the router"),
       named_row<T, kGates, &T::route, &R::gate, &Gate::kind>("gate", "raw", "g(r), the weight of a routed update"),
       value_row<T, &T::route, &R::gate, &Gate::alpha>("gate_alpha", "1", "alpha of scaled-sigmoid and tanh"),
@@ -216,7 +227,7 @@ const std::vector<KeyRow<BlockDraft>>& route_rows() {
        [](T& t, const IniValue& v) {
          auto& predictor = reach<&T::route, &R::predictor>(t);
          predictor.reset();
-         if (v.text() != "none") predictor = Predictor{v.text() == "linear" ? 0 : v.integer(1, kMax)};
+         if (v.text() != "none") predictor = Predictor{v.text() == "linear" ? 0 : read_number(v, kSize)};
        },
        [](const T& t) -> std::string {
          if (!t.route) return "";
@@ -226,14 +237,14 @@ const std::vector<KeyRow<BlockDraft>>& route_rows() {
       value_row<T, &T::route, &R::aux_lambda>("aux_lambda", "0.01", "weight of the auxiliary router loss; 0: none"),
       value_row<T, &T::route, &R::aux_detached>("aux_detached", "no",
                                                 "the auxiliary gradient stays out of the residual stream"),
-      value_row<T, &T::route, &R::adapter>("adapter", "0 (identity)", "width of an adapter on the bypass"),
+      number_row<T, kSizeOrNone, &T::route, &R::adapter>("adapter", "0 (identity)", "width of an adapter on the bypass"),
   };
   return rows;
 }
 
 const std::vector<KeyRow<Lora>>& lora_rows() {
   static const std::vector<KeyRow<Lora>> rows = {
-      value_row<Lora, &Lora::rank>("rank", "required", "r, rank of the adapters; the base is frozen"),
+      number_row<Lora, kSize, &Lora::rank>("rank", "required", "r, rank of the adapters; the base is frozen"),
       {"targets", "list of q, k, v, o, up, gate, down", "required", "matrices with an adapter",
        [](Lora& t, const IniValue& v) {
          for (const IniValue& element : v.list()) t.targets.push_back(element.text());

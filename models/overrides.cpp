@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/limits.hpp"
 #include "models/network_keys.hpp"
 
 namespace fathom {
@@ -70,7 +71,7 @@ void NetworkOverrides::apply(const Network& base, std::span<const IniValue> valu
   // Drafts are taken before the network changes: whether a head size is "width / heads" or stated on its own is read off the base.
   const std::size_t kinds = blocks ? base.kinds.size() : 0;
   for (std::size_t i = 0; i < targets_.size(); ++i) {
-    if (targets_[i].table == kLayers) repeat_layers(base, values[i].integer(1, 100000), out);
+    if (targets_[i].table == kLayers) repeat_layers(base, values[i].integer(1, kMaxLayers), out);
     if (targets_[i].table == kNetwork) network_rows()[targets_[i].row].read(out, values[i]);
     if (targets_[i].table == kLora) {
       if (!out.lora) throw_input("the model has no adapters", {"", 0, keys_[i]});

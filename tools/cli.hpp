@@ -66,8 +66,11 @@ void add_counted_flags(CLI::App& app, ScenarioFlags& flags);
 // Throws Error(kInput) as the parts do; warnings (a length past a learned position table) go to `notes`.
 std::vector<Configuration> expand(const ModelFlags& models, const ScenarioFlags& scenario, bool gpu, std::vector<RecordNote>& notes);
 
-// "1,2,4", "64:512:64", "1:128:x2": sorted as written. Throws Error(kUsage) when it cannot be parsed, Error(kInput) when it is
-// empty, runs backwards, or holds more than a million values.
+// The phases asked for, each word of a list ("train,decode") one; none: prefill.
+std::vector<std::string> phases_of(const ScenarioFlags& flags);
+
+// "1,2,4", "64:512:64", "1:128:x2": sorted as written (tools/ranges.hpp keeps them unexpanded). Throws Error(kUsage) when it cannot be parsed,
+// Error(kInput) when it is empty, runs backwards, or holds more than a million values.
 std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag);
 Fraction parse_fraction_flag(const std::string& text, std::string_view flag);
 DType parse_weight_dtype(const std::string& text);

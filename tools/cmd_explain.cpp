@@ -31,6 +31,7 @@ struct ExplainArgs {
   ModelFlags model;
   ScenarioFlags scenario;
   RunFlags run;
+  std::string convention;
   OutputFlags output;
 };
 
@@ -120,7 +121,9 @@ void note_unread_explain(const CLI::App& command, const ExplainArgs& flags, bool
     note_all_but(command, {"--mod-every", "--capacity", "--slots", "--rounding", "--gate", "--mtp", "--expert-skew", "--expert-loads", "--strict", "--seq"}, "a convention is compared by a token of a forward pass over whole sequences", notes);
   } else {
     note_unused(command, {"--on", "--sustained"}, "only shapes are predicted: explain gemm MxNxK", notes);
-    if (const Column* column = topic_column(flags.topic); !column || !of_a_run(*column)) note_unused(command, {"--run-tokens", "--step-time", "--peak", "--devices"}, "only mfu, hfu, run_flops and run_steps follow from it", notes);
+    const Column* column = topic_column(flags.topic);
+    if (!column || !of_a_run(*column)) note_unused(command, {"--run-tokens", "--step-time", "--peak", "--devices"}, "only mfu, hfu, run_flops and run_steps follow from it", notes);
+    if (!column || !of_a_convention(*column)) note_unused(command, {"--convention"}, "only mfu and convention_flops follow from it; every other figure is that of the op list", notes);
   }
 }
 
@@ -153,12 +156,12 @@ int run_explain(const CLI::App& command, const ExplainArgs& flags) {
     // A column of counts, unless the model has an op or kind of that name.
     const Column* column = topic_column(flags.topic);
     if (column && first.scenario.phase == Phase::kGenerate) {
-      explain_column_into(document, *column, first, flags.run);
+      explain_column_into(document, *column, first, flags.run, flags.convention);
       return emit_document(document, flags.output);
     }
     const Workload workload = build(first.network, first.scenario);
     if (column && !explain_op_into(document, workload, flags.topic, first.label)) {
-      explain_column_into(document, *column, first, flags.run);
+      explain_column_into(document, *column, first, flags.run, flags.convention);
       return emit_document(document, flags.output);
     }
     const auto& kinds = kind_explanations();
@@ -228,6 +231,7 @@ void add_explain(CLI::App& app, int& exit_code) {
   add_scenario_flags(*command, flags->scenario);
   add_counted_flags(*command, flags->scenario);
   add_run_flags(*command, flags->run);
+  add_convention_flag(*command, flags->convention);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom explain realised\n  fathom explain attn/core llama-3-8b --seq 4096\n  fathom explain convention palm llama-3-8b");
   command->callback([flags, command, &exit_code] { exit_code = run_explain(*command, *flags); });

@@ -8,11 +8,13 @@
 #include <thread>
 
 #include "lib/error.hpp"
+#include "models/count/convention.hpp"
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
 #include "reports/text.hpp"
 #include "tools/convention.hpp"
 #include "tools/count_run.hpp"
+#include "tools/generation.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/output_offer.hpp"
@@ -100,23 +102,40 @@ std::string names_of(const std::vector<Objective>& objectives) {
 }
 
 // One configuration predicted and measured, its figures by key. Configurations are measured one after the other: each has the machine for itself.
+// A generation, predicted and run token by token.
+Result measured_generation(const Configuration& c, const Machine& machine, const SweepArgs& flags, const std::string& convention) {
+  Result result = count_generation(c);
+  apply_convention(convention, c.network, c.scenario, result);
+  predict_generation(result, c, machine, flags.timed);
+  run_generation(result, c, flags.timed, true);
+  if (interrupted()) throw Stopped();
+  return result;
+}
+
 MeasureRow measure_with(const Machine& machine, const SweepArgs& flags) {
-  return [&machine, &flags, &timed_flags = flags.timed](const Network& network, const Scenario& scenario, const std::vector<std::string>& keys) {
-    std::vector<Timed> timed = make_timed({Configuration{network, scenario, network.name}});
-    predict_all(timed, machine, timed_flags, true);
-    Record record;
-    measure_all(timed, timed_flags, &machine, true, record);
-    // Half a measurement is no row: --resume measures it again.
-    if (timed[0].measurement.workload.empty() || timed[0].measurement.interrupted) throw Stopped();
-    Result result = counted_result(network.name, network, scenario, *timed[0].workload);
-    apply_convention(flags.convention, network, scenario, result);
+  return [&machine, &flags](const SweepPoint& point, const std::vector<std::string>& keys) {
+    const Configuration configuration{*point.network, point.scenario, point.network->name};
+    const std::string convention(point.convention);
+    Result result;
+    if (point.scenario.phase == Phase::kGenerate) {
+      result = measured_generation(configuration, machine, flags, convention);
+    } else {
+      std::vector<Timed> timed = make_timed({configuration});
+      predict_all(timed, machine, flags.timed, true);
+      Record record;
+      measure_all(timed, flags.timed, &machine, true, record);
+      // Half a measurement is no row: --resume measures it again.
+      if (timed[0].measurement.workload.empty() || timed[0].measurement.interrupted) throw Stopped();
+      result = counted_result(configuration.label, configuration.network, configuration.scenario, *timed[0].workload);
+      apply_convention(convention, configuration.network, configuration.scenario, result);
+      RunFlags run;
+      run.run_tokens = flags.run_tokens;
+      apply_run(run, configuration.network, configuration.scenario, result);
+      add_prediction(result, timed[0], machine);
+      add_measurement(result, timed[0]);
+      add_comparison(result, timed[0]);
+    }
     result.totals.set("convention_flops", result.convention_flops);
-    RunFlags run;
-    run.run_tokens = flags.run_tokens;
-    apply_run(run, network, scenario, result);
-    add_prediction(result, timed[0], machine);
-    add_measurement(result, timed[0]);
-    add_comparison(result, timed[0]);
     std::vector<SweepValue> values(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const Cell* cell = result.totals.find(keys[i]);
@@ -183,14 +202,15 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   std::vector<RecordNote> unread;
   note_unused_timed(command, {kind != SweepKind::kCount, kind == SweepKind::kCompare, machine ? &*machine : nullptr, flags.timed.rounds, " (--do predict does)", " (--do compare does)"}, unread);
   if (!keeps) note_unused(command, {"--ops", "--width", "--color"}, "rows are streamed as they are", unread);
-  tell_notes(unread, flags.output.quiet);
   ScenarioFlags scenario = flags.scenario;
   scenario.counts = kind == SweepKind::kCount;
   SweepModelFlags model = flags.model;
   if (!flags.mtp.empty()) model.set.push_back("mtp=" + flags.mtp);
   if (!flags.expert_skew.empty()) model.set.push_back("expert_skew=" + flags.expert_skew);
-  const SweepSpace space(model, scenario, gpu);
-  SweepExtras extras{flags.convention, flags.run_tokens.empty() ? u128{0} : parse_tokens(flags.run_tokens)};
+  const SweepSpace space(model, scenario, gpu, flags.convention);
+  const u128 run_tokens = flags.run_tokens.empty() ? u128{0} : parse_tokens(flags.run_tokens);
+  if (kind == SweepKind::kCompare && !space.has_phase(Phase::kGenerate)) note_unused(command, {"--temperature"}, "only --phase generate chooses tokens", unread);
+  tell_notes(unread, flags.output.quiet);
   std::vector<Objective> objectives, by;
   if (!flags.pareto.empty()) objectives = parse_objectives(flags.pareto, kind);
   if (!flags.sort.empty()) by = parse_objectives(flags.sort, kind);
@@ -220,7 +240,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   MeasureRow measure_row;
   if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags);
   const auto make = [&] {
-    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr, extras);
+    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr, run_tokens);
   };
   catch_interrupts();
   SweepProgress before;
@@ -228,7 +248,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     // What is measured cannot be worked out again; what is counted beside it can.
     const bool measured = kind == SweepKind::kCompare;
     const std::vector<std::string> counted = measured ? counted_keys(writer.figures()) : writer.figures();
-    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr, extras);
+    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr, run_tokens);
     const std::vector<std::string>* const known = measured ? &counted : nullptr;
     before = read_progress(path, space, writer, keepers, check, known);
     if (const std::vector<std::uint64_t> rows = before.unmeasured; !rows.empty()) {
@@ -297,8 +317,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
   command->add_option("--mtp", flags->mtp, "multi-token prediction modules that are counted; a list, as --set mtp=LIST [the model's]")->type_name("N")->group("More");
   command->add_option("--expert-skew", flags->expert_skew, "uneven expert loads; a list, as --set expert_skew=LIST [the model's]")->type_name("S")->group("More");
-  add_convention_flag(*command, flags->convention);
-  command->get_option("--convention")->group("Sweep");
+  command->add_option("--convention", flags->convention, "also give FLOPs as NAME counts them; a list (fathom explain convention lists all) [exact]")->type_name("NAME")->check(known_names("--convention", find_convention, ','))->group("Sweep");
   command->add_option("--run-tokens", flags->run_tokens, "train: tokens of a whole run, such as 300B; adds run_steps and run_flops [none]")->type_name("D")->group("Sweep");
   command->add_option("--pareto", flags->pareto, "print the front over columns (max:X) instead of all rows")->type_name("C,...")->group("Sweep");
   command->add_option("--top", flags->top, "print the N best rows by --sort instead of all rows")->type_name("N")->group("Sweep");

@@ -14,19 +14,18 @@
 #include "models/registry.hpp"
 #include "tools/cli.hpp"
 #include "tools/idle_flags.hpp"
+#include "tools/ranges.hpp"
 
 namespace fathom {
 namespace {
 
 constexpr std::size_t kMostValues = 1'000'000;
 
-std::int64_t parse_integer(std::string_view text, std::string_view flag) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) throw_input(fmt::format("'{}' is too large", text), {"", 0, std::string(flag)});
-  if (error != std::errc() || end != text.data() + text.size())
-    throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is not an integer", flag, text), {}, "write one number, a list 1,2,4, or a range 64:512:64 or 1:128:x2");
-  return value;
+// Options of words are lists in a sweep alone.
+const std::string& one_word(const std::string& text, const char* flag) {
+  if (text.find(',') != std::string::npos || text.find(':') != std::string::npos)
+    throw_input(fmt::format("'{}' is a list, and one is taken here", text.substr(0, 60)), {"", 0, flag}, "fathom sweep takes lists: a row for each");
+  return text;
 }
 
 // Uneven expert loads, in every layer that has experts.
@@ -164,29 +163,19 @@ Gate parse_gate(const std::string& text) {
 }
 
 std::vector<std::int64_t> parse_range(const std::string& text, std::string_view flag) {
+  const NumberList list = NumberList::parse(text, flag);
+  if (list.size() > kMostValues) throw_input(fmt::format("{} has more than a million values", text.substr(0, 80)), {"", 0, std::string(flag)}, "fathom sweep takes any number of them");
   std::vector<std::int64_t> values;
-  for (const std::string& item : split(text, ',')) {
-    const std::vector<std::string> parts = split(item, ':');
-    if (parts.size() == 1) {
-      values.push_back(parse_integer(parts[0], flag));
-      continue;
-    }
-    if (parts.size() > 3) throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is not a range", flag, item), {}, "write first:last:step or first:last:x2");
-    const std::int64_t first = parse_integer(parts[0], flag);
-    const std::int64_t last = parse_integer(parts[1], flag);
-    const bool factor = parts.size() == 3 && !parts[2].empty() && parts[2][0] == 'x';
-    const std::int64_t step = parts.size() == 2 ? 1 : parse_integer(factor ? std::string_view(parts[2]).substr(1) : std::string_view(parts[2]), flag);
-    if (last < first) throw_input(fmt::format("the range {} runs backwards", item), {"", 0, std::string(flag)});
-    if (factor ? step < 2 || first < 1 : step < 1)
-      throw_input(fmt::format("the range {} never ends", item), {"", 0, std::string(flag)}, "steps are at least 1, factors at least 2 from at least 1");
-    for (std::int64_t value = first; value <= last; value = factor ? value * step : value + step) {
-      if (values.size() >= kMostValues) throw_input(fmt::format("the range {} has more than a million values", item), {"", 0, std::string(flag)});
-      values.push_back(value);
-      // The next value might leave 64 bits; the distance to the last does not, counted without a sign.
-      if (factor ? value > last / step : static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(value) < static_cast<std::uint64_t>(step)) break;
-    }
-  }
+  for (std::uint64_t i = 0; i < list.size(); ++i) values.push_back(list.at(i));
   return values;
+}
+
+std::vector<std::string> phases_of(const ScenarioFlags& flags) {
+  std::vector<std::string> phases;
+  for (const std::string& item : flags.phases)
+    for (const std::string& word : split(item, ',')) phases.push_back(word);
+  if (phases.empty()) phases.push_back("prefill");
+  return phases;
 }
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
@@ -204,7 +193,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
 
 void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   const auto group = "Scenario (lists: 1,2,4; ranges: 64:512:64, 1:128:x2)";
-  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable [prefill]")->allow_extra_args(false)->check(known_names("--phase", parse_phase, ','))->type_name("P")->group(group);
+  app.add_option("--phase", flags.phases, "train, prefill, decode or generate; repeatable, or a list [prefill]")->allow_extra_args(false)->check(known_names("--phase", parse_phase, ','))->type_name("P")->group(group);
   app.add_option("--batch", flags.batch, "sequences [1]")->type_name("B")->group(group);
   app.add_option("--seq", flags.seq, "tokens per sequence [2048, or the model's maximum]")->type_name("S")->group(group);
   app.add_option("--context", flags.context, "decode: keys the new token sees, itself included [seq]")->type_name("N")->group(group);
@@ -235,7 +224,7 @@ void add_counted_flags(CLI::App& app, ScenarioFlags& flags) {
 
 std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioFlags& flags, bool gpu, std::vector<RecordNote>& notes) {
   std::vector<Configuration> result;
-  std::vector<std::string> phases = flags.phases.empty() ? std::vector<std::string>{"prefill"} : flags.phases;
+  const std::vector<std::string> phases = phases_of(flags);
   const auto say = [&](const std::vector<std::string>& texts, Note::Severity severity = Note::Severity::kNote) {
     for (const std::string& text : texts)
       if (std::none_of(notes.begin(), notes.end(), [&](const RecordNote& known) { return known.text == text; })) notes.push_back({severity, text});
@@ -250,18 +239,18 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
     for (const std::string& phase_text : phases) {
       Scenario base;
       base.phase = parse_phase(phase_text);
-      base.dtype = flags.dtype.empty() ? (gpu ? DType::kBF16 : DType::kF32) : parse_dtype(flags.dtype);
-      base.kv_dtype = flags.kv_dtype.empty() || base.phase == Phase::kTrain ? base.dtype : parse_dtype(flags.kv_dtype);  // training keeps no cache
-      base.grad_dtype = flags.grad_dtype.empty() ? base.dtype : parse_dtype(flags.grad_dtype);
+      base.dtype = flags.dtype.empty() ? (gpu ? DType::kBF16 : DType::kF32) : parse_dtype(one_word(flags.dtype, "--dtype"));
+      base.kv_dtype = flags.kv_dtype.empty() || base.phase == Phase::kTrain ? base.dtype : parse_dtype(one_word(flags.kv_dtype, "--kv-dtype"));  // training keeps no cache
+      base.grad_dtype = flags.grad_dtype.empty() ? base.dtype : parse_dtype(one_word(flags.grad_dtype, "--grad-dtype"));
       base.logits = base.phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
-      if (!flags.logits.empty()) base.logits = parse_logits(flags.logits);
-      if (!flags.routing.empty()) base.routing = parse_routing(flags.routing);
-      if (!flags.participation.empty()) base.participation = parse_fraction_flag(flags.participation, "--participation");
-      if (!flags.mla.empty()) base.mla = parse_mla(flags.mla);
+      if (!flags.logits.empty()) base.logits = parse_logits(one_word(flags.logits, "--logits"));
+      if (!flags.routing.empty()) base.routing = parse_routing(one_word(flags.routing, "--routing"));
+      if (!flags.participation.empty()) base.participation = parse_fraction_flag(one_word(flags.participation, "--participation"), "--participation");
+      if (!flags.mla.empty()) base.mla = parse_mla(one_word(flags.mla, "--mla"));
       if (!flags.recompute.empty()) parse_recompute(flags.recompute, base);
       if (base.recompute == Recompute::kNamed && std::find(phases.begin(), phases.end(), "train") == phases.end())
         throw_input("names of ops to recompute are those of a training step", {"", 0, "--recompute"}, "add --phase train, or write none, selective or full");
-      if (!flags.weight_dtype.empty()) base.weight_dtype = parse_weight_dtype(flags.weight_dtype);
+      if (!flags.weight_dtype.empty()) base.weight_dtype = parse_weight_dtype(one_word(flags.weight_dtype, "--weight-dtype"));
       if (!flags.fusion.empty()) base.fusions = parse_fusions(flags.fusion);
       if (!flags.counts && network.weight_dtype && base.phase != Phase::kTrain) {
         base.weight_dtype = base.dtype;

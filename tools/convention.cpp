@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "lib/error.hpp"
 #include "models/builder.hpp"
 #include "models/count/convention.hpp"
 #include "models/count/utilization.hpp"
@@ -51,7 +52,10 @@ KeyValues facts(const Convention& convention) {
 }  // namespace
 
 void add_convention_flag(CLI::App& app, std::string& convention) {
-  app.add_option("--convention", convention, "also give FLOPs as NAME counts them (fathom explain convention lists all) [exact]")->type_name("NAME")->check(known_names("--convention", find_convention));
+  app.add_option("--convention", convention, "also give FLOPs as NAME counts them (fathom explain convention lists all) [exact]")->type_name("NAME")->check(known_names("--convention", [](const std::string& text) {
+    if (text.find(',') != std::string::npos) throw_input(fmt::format("'{}' is a list, and one is taken here", text.substr(0, 60)), {"", 0, "convention"}, "fathom sweep takes lists: a row for each");
+    find_convention(text);
+  }));
 }
 
 void apply_convention(const std::string& name, const Network& network, const Scenario& scenario, Result& result) {

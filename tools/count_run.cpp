@@ -46,18 +46,15 @@ void add_whole_run(const RunFlags& flags, const Scenario& s, Result& result) {
 }
 
 void add_utilization(const RunFlags& flags, const Network& network, const Scenario& s, Result& result) {
-  const double seconds = quantity(flags.step_time, Dimension::kTime, "--step-time"), peak = quantity(flags.peak, Dimension::kFlopRate, "--peak");
-  const double whole = seconds * peak * static_cast<double>(flags.devices);
+  const Utilization u = utilization_of(flags, result.convention, network, s);
   const bool exact = result.convention == "exact";
-  const double ran = step_flops(build(network, s)).executed;
-  const std::optional<double> model = model_flops(result.convention, network, s);
-  result.totals.set("mfu", model ? Cell::number(*model / whole) : Cell::status("the convention gives no FLOPs here"));
-  result.totals.set("hfu", Cell::number(ran / whole));
+  result.totals.set("mfu", u.model ? Cell::number(*u.model / u.possible) : Cell::status("the convention gives no FLOPs here"));
+  result.totals.set("hfu", Cell::number(u.executed / u.possible));
   result.notes.push_back({Note::Severity::kNote,
                           fmt::format("MFU by convention {}{}, HFU by the FLOPs that run; step time {} as given, {} {} of {} dense {} each", result.convention,
-                                      exact ? fmt::format(" ({} mask)", s.full_mask ? "full" : "causal") : "", format_value(seconds, Unit::kSeconds), flags.devices,
-                                      flags.devices == 1 ? "device" : "devices", format_value(peak, Unit::kFlopRate), dtype_name(s.dtype))});
-  if (std::max(model.value_or(0), ran) > whole)
+                                      exact ? fmt::format(" ({} mask)", s.full_mask ? "full" : "causal") : "", format_value(u.seconds, Unit::kSeconds), flags.devices,
+                                      flags.devices == 1 ? "device" : "devices", format_value(u.peak, Unit::kFlopRate), dtype_name(s.dtype))});
+  if (std::max(u.model.value_or(0), u.executed) > u.possible)
     result.notes.push_back({Note::Severity::kWarning, "more than 100 %: the step time, the peak, the number of devices or the convention is not that of this step"});
 }
 
@@ -99,6 +96,16 @@ u128 parse_tokens(const std::string& text) {
   }
   if (digits == 0) refuse("is no tokens at all");
   return digits;
+}
+
+Utilization utilization_of(const RunFlags& flags, const std::string& convention, const Network& network, const Scenario& scenario) {
+  Utilization u;
+  u.seconds = quantity(flags.step_time, Dimension::kTime, "--step-time");
+  u.peak = quantity(flags.peak, Dimension::kFlopRate, "--peak");
+  u.possible = u.seconds * u.peak * static_cast<double>(flags.devices);
+  u.model = model_flops(convention, network, scenario);
+  u.executed = step_flops(build(network, scenario)).executed;
+  return u;
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {

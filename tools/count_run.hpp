@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "models/network.hpp"
@@ -25,6 +26,16 @@ void check_run_flags(const RunFlags& flags);
 
 // "10000000000000", "1e13", "14.8e12", "14.8T": the integer itself, whatever its size below 2^128. Throws Error(kInput).
 u128 parse_tokens(const std::string& text);
+
+// What MFU and HFU divide, and by what.
+struct Utilization {
+  std::optional<double> model;  // FLOPs of the step as the convention counts them, nothing done again; absent where it gives none
+  double executed = 0;          // FLOPs that run
+  double seconds = 0, peak = 0; // of the step; FLOP/s of one device
+  double possible = 0;          // FLOPs of all devices in that time
+};
+// With --step-time and --peak given. Throws as check_run_flags does.
+Utilization utilization_of(const RunFlags& flags, const std::string& convention, const Network& network, const Scenario& scenario);
 
 // Adds run_steps and run_flops, mfu and hfu (Chowdhery et al., arXiv 2204.02311, appendix B) to a counted result whose convention is set.
 void apply_run(const RunFlags& flags, const Network& network, const Scenario& scenario, Result& result);

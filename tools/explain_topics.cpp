@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/registry.hpp"
 #include "lib/explain.hpp"
+#include "models/count/convention.hpp"
 #include "models/builder.hpp"
 #include "models/count/activation_formula.hpp"
 #include "models/machine_ini.hpp"
@@ -15,6 +17,7 @@
 #include "models/registry.hpp"
 #include "reports/format.hpp"
 #include "reports/terms.hpp"
+#include "tools/convention.hpp"
 #include "tools/generation.hpp"
 #include "tools/help.hpp"
 #include "tools/machines.hpp"
@@ -225,19 +228,38 @@ void explain_column_into(Document& document, const Column& column, const Network
   document.add(std::move(list));
 }
 
-void run_into(KeyValues& list, const RunFlags& run, const Result& result) {
-  if (!run.step_time.empty()) list.add_text("time and peak", fmt::format("step time {}, {} x {}", run.step_time, run.devices, run.peak));
+bool utilization(const Column& column) { return column.key == "mfu" || column.key == "hfu"; }
+
+// FLOPs that may be an expectation: whole numbers as such.
+std::string flops_text(double flops) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  const bool whole = flops == std::floor(flops) && flops < kExact;
+  return (whole ? grouped(static_cast<u128>(flops)) : fmt::format("{:.15g}", flops)) + " FLOP";
+}
+
+// What a utilisation divides: for MFU the model's FLOPs as a convention counts them, for HFU those that run; neither need be flops_matmul, which is declared and leaves out what is done again.
+void utilization_into(KeyValues& list, const Column& column, const Configuration& c, const RunFlags& run, const std::string& convention) {
+  const Utilization u = utilization_of(run, convention, c.network, c.scenario);
+  if (column.key == "hfu") list.add_text("executed FLOP", flops_text(u.executed));
+  else list.add_text(fmt::format("model FLOP, {}", convention), u.model ? flops_text(*u.model) : "the convention gives none here");
+  list.add_text("time and peak", fmt::format("step time {}, {} x {}", run.step_time, run.devices, run.peak));
+  list.add_text("divided by", flops_text(u.possible));
+}
+
+void run_into(KeyValues& list, const Result& result) {
+  if (const Cell* tokens = result.scenario.find("run_tokens")) list.add_text("run tokens", shown(*tokens, Unit::kCount));
   if (const Cell* flops = result.totals.find("flops_matmul")) list.add_text("flops_matmul", shown(*flops, Unit::kFlop));
   if (const Cell* steps = result.totals.find("run_steps")) list.add_text("run_steps", shown(*steps, Unit::kCount));
 }
 
 }  // namespace
 
-bool of_a_run(const Column& column) { return column.key == "mfu" || column.key == "hfu" || column.key == "run_flops" || column.key == "run_steps"; }
+bool of_a_run(const Column& column) { return utilization(column) || column.key == "run_flops" || column.key == "run_steps"; }
+bool of_a_convention(const Column& column) { return column.key == "mfu" || column.key == "convention_flops"; }
 
 void explain_column_into(Document& document, const Column& column) { explain_column_into(document, column, nullptr); }
 
-void explain_column_into(Document& document, const Column& column, const Configuration& configuration, const RunFlags& run) {
+void explain_column_into(Document& document, const Column& column, const Configuration& configuration, const RunFlags& run, const std::string& convention) {
   explain_column_into(document, column, &configuration.network);
   document.title = fmt::format("{} of {}", column.key, configuration.label);
   const bool generate = configuration.scenario.phase == Phase::kGenerate;
@@ -249,14 +271,27 @@ void explain_column_into(Document& document, const Column& column, const Configu
     const double whole = comparable_flops(build(dense, for_dense_twin(dense, configuration.scenario)));
     if (whole > 0) result.totals.set("flops_ratio", Cell::number(comparable_flops(*workload) / whole));
   }
+  if (of_a_convention(column)) apply_convention(convention, configuration.network, configuration.scenario, result);
   if (!generate) apply_run(run, configuration.network, configuration.scenario, result);
+  if (column.key == "convention_flops") result.totals.set("convention_flops", result.convention_flops);
   KeyValues list;
   scenario_into(list, result.scenario);
-  if (of_a_run(column)) run_into(list, run, result);
   const Cell* value = result.totals.find(std::string(column.key));
   if (!value) value = result.scenario.find(std::string(column.key));
+  if (utilization(column) && value) utilization_into(list, column, configuration, run, result.convention);
+  else if (of_a_run(column)) run_into(list, result);
+  else if (column.key == "convention_flops") list.add_text("convention", fmt::format("{}: {}", result.convention, find_convention(result.convention).summary));
   if (value) list.add_text("result", shown(*value, column.unit));
   document.add(std::move(list));
+  if (of_a_convention(column))
+    for (const RecordNote& note : result.notes)
+      if (note.text.find(result.convention + ":") == 0 || note.text.find("convention " + result.convention) == 0) document.add(Note{note.severity, note.text});
+  if (column.key == "convention_flops" && result.convention != "exact" && !generate)
+    document.note(fmt::format("`fathom explain convention {} {}` adds up the difference to exact.", result.convention, configuration.label));
+  if (of_a_run(column) && generate) {
+    document.skipped(fmt::format("{} is about one step; a generation has many", column.key));
+    return;
+  }
   if (of_a_run(column) && !value) {
     document.skipped(column.key.starts_with("run_") ? "say how many tokens the run has: --phase train --run-tokens 300B" : "say how long the step takes, and on what: --step-time 1.2s --peak 989TFLOP/s --devices 8");
     return;

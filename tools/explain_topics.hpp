@@ -16,12 +16,14 @@ void explain_total_into(Document& document);
 // explain total MODEL: every op with FLOPs with its formula in numbers, the sum of each part, and the sum of all.
 void explain_total_into(Document& document, const Configuration& configuration);
 
-// Whether a column follows from --run-tokens, or from --step-time, --peak and --devices.
+// Whether a column follows from --run-tokens, or from --step-time, --peak and --devices; whether another --convention gives another figure.
 bool of_a_run(const Column& column);
+bool of_a_convention(const Column& column);
 // Meaning, unit, formula and source of a column.
 void explain_column_into(Document& document, const Column& column);
 // The same with its value for a model, and the parts or ops that it is the sum of. Columns of predictions and measurements name the command to ask.
-void explain_column_into(Document& document, const Column& column, const Configuration& configuration, const RunFlags& run);
+// `convention`: "" or a preset's name.
+void explain_column_into(Document& document, const Column& column, const Configuration& configuration, const RunFlags& run, const std::string& convention);
 
 // The visible (query, key) pairs of an attention op, counted from its numbers; "" of other ops.
 std::string pairs_with_numbers(const OpSpec& spec);

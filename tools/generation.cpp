@@ -51,15 +51,18 @@ Scenario generation_decode(const Scenario& scenario, std::int64_t context) {
   return decode;
 }
 
+Scenario generation_end(const Scenario& scenario) { return generation_decode(scenario, scenario.length + std::max<std::int64_t>(0, scenario.tokens - 1)); }
+
 Result count_generation(const Configuration& c) {
   const Scenario& s = c.scenario;
   const Workload prefill = build(c.network, generation_prefill(s));
   Result result = counted_result(c.label, c.network, generation_prefill(s), prefill);
-  const Scenario last = generation_decode(s, s.length + std::max<std::int64_t>(0, s.tokens - 1));
+  const Scenario last = generation_end(s);
   const Workload end = build(c.network, last);
   // Of the prefill and every step: a step differs from the last in its context alone, so the same of its figures are random.
   Cost sum = prefill.total();
   Expectations expected = expectations_of(prefill);
+  expected.cost = count_totals(c.network, generation_prefill(s), true).expected;  // summed as those of the steps are, and as in a sweep
   const Expectations of_last = expectations_of(end);
   for (std::int64_t token = 1; token < s.tokens; ++token) {
     const ListTotals step = count_totals(c.network, generation_decode(s, s.length + token), true);
@@ -87,36 +90,37 @@ Result count_generation(const Configuration& c) {
   return result;
 }
 
-void predict_generation(Result& result, const Configuration& c, const Machine& machine, const TimedFlags& flags) {
-  check_dtype(machine, c.scenario);
-  const Scenario& s = c.scenario;
-  const PredictOptions options = predict_options(machine, flags);
-  const double first = predict(build(c.network, generation_prefill(s)), machine, options).seconds;
-  double total = first;
-  std::vector<double> at;
-  StepPrediction middle;
-  if (s.tokens > 1) {
-    for (int k = 0; k < kPoints; ++k) {
-      const std::int64_t token = 1 + (s.tokens - 2) * k / (kPoints - 1);
-      const StepPrediction step = predict(build(c.network, generation_decode(s, s.length + token)), machine, options);
-      at.push_back(step.seconds);
-      if (k == kPoints / 2) middle = step;
-    }
-    double mean = 0;  // trapezoids over the five points
-    for (int k = 0; k + 1 < kPoints; ++k) mean += (at[static_cast<size_t>(k)] + at[static_cast<size_t>(k) + 1]) / 2 / (kPoints - 1);
-    total += mean * static_cast<double>(s.tokens - 1);
+GenerationPrediction predict_generation(const Network& network, const Scenario& s, const Machine& machine, const PredictOptions& options) {
+  check_dtype(machine, s);
+  GenerationPrediction p;
+  p.first = p.total = predict(build(network, generation_prefill(s)), machine, options).seconds;
+  if (s.tokens <= 1) return p;
+  for (int k = 0; k < kPoints; ++k) {
+    const std::int64_t token = 1 + (s.tokens - 2) * k / (kPoints - 1);
+    const StepPrediction step = predict(build(network, generation_decode(s, s.length + token)), machine, options);
+    p.steps.push_back(step.seconds);
+    if (k == kPoints / 2) p.middle = step;
   }
+  double mean = 0;  // trapezoids over the five points
+  for (size_t k = 0; k + 1 < p.steps.size(); ++k) mean += (p.steps[k] + p.steps[k + 1]) / 2 / (kPoints - 1);
+  p.total += mean * static_cast<double>(s.tokens - 1);
+  p.per_token = (p.total - p.first) / static_cast<double>(s.tokens - 1);
+  return p;
+}
+
+void predict_generation(Result& result, const Configuration& c, const Machine& machine, const TimedFlags& flags) {
+  const GenerationPrediction p = predict_generation(c.network, c.scenario, machine, predict_options(machine, flags));
   result.machine = machine.name;
   result.machine_hash = machine.hash();
-  result.totals.set("predicted_s", Cell::number(total));
-  result.totals.set("predicted_ttft_s", Cell::number(first));
-  if (at.empty()) return;
-  result.totals.set("predicted_tpot_s", Cell::number((total - first) / static_cast<double>(s.tokens - 1)));
-  result.totals.set("predicted_p50_s", Cell::number(middle.p50));
-  result.totals.set("predicted_p95_s", Cell::number(middle.p95));
-  result.totals.set("predicted_p99_s", Cell::number(middle.p99));
+  result.totals.set("predicted_s", Cell::number(p.total));
+  result.totals.set("predicted_ttft_s", Cell::number(p.first));
+  if (p.steps.empty()) return;
+  result.totals.set("predicted_tpot_s", Cell::number(p.per_token));
+  result.totals.set("predicted_p50_s", Cell::number(p.middle.p50));
+  result.totals.set("predicted_p95_s", Cell::number(p.middle.p95));
+  result.totals.set("predicted_p99_s", Cell::number(p.middle.p99));
   std::string text;
-  for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, at[static_cast<size_t>(k)] * 1e3);
+  for (size_t k = 0; k < p.steps.size(); ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, p.steps[k] * 1e3);
   result.notes.push_back({Note::Severity::kNote, fmt::format("predicted time per token at this share of the output: {}", text)});
 }
 

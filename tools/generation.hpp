@@ -27,7 +27,18 @@ std::string thresholds_note(const BoundGeneration& bound, const Configuration& c
 
 // Exact sums over the prefill and tokens - 1 decode steps (the prefill's logits give the first token).
 Result count_generation(const Configuration& configuration);
-// Time to first token, time per token at 0, 25, 50, 75 and 100 % of the output, their percentiles and the total.
+// The decode step that sees most: the cache and the memory of a generation are its.
+Scenario generation_end(const Scenario& scenario);
+
+// Predicted: seconds to the first token, of each decode step at 0, 25, 50, 75 and 100 % of the output (none where one token is all), and of the whole.
+struct GenerationPrediction {
+  double first = 0, total = 0;
+  std::vector<double> steps;
+  StepPrediction middle;  // of the step at 50 %: its percentiles
+  double per_token = 0;   // mean over the tokens after the first
+};
+GenerationPrediction predict_generation(const Network& network, const Scenario& scenario, const Machine& machine, const PredictOptions& options);
+// The same into a result: time to first token, per token, percentiles and the total.
 void predict_generation(Result& result, const Configuration& configuration, const Machine& machine, const TimedFlags& flags);
 // The same, measured once token by token.
 void run_generation(Result& result, const Configuration& configuration, const TimedFlags& flags, bool quiet);

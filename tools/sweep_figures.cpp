@@ -14,6 +14,7 @@
 #include "models/params.hpp"
 #include "reports/columns.hpp"
 #include "tools/convention.hpp"
+#include "tools/generation.hpp"
 #include "tools/results.hpp"
 #include "tools/timed.hpp"
 #include "tools/upper_cell.hpp"
@@ -22,12 +23,12 @@ namespace fathom {
 namespace {
 
 // In the order of RowEvaluator::Figure.
-constexpr std::array<const char*, 31> kFigures = {
+constexpr std::array<const char*, 33> kFigures = {
     "params_total", "params_active", "flops_matmul", "flops_expected", "elements_vector", "bytes_read", "bytes_written", "kv_bytes", "kv_bytes_per_token", "peak_bytes",
-    "intensity", "flops_ratio", "bytes_read_expected", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "run_steps", "run_flops", "convention_flops", "predicted_s", "predicted_lo_s", "predicted_hi_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s",
+    "intensity", "flops_ratio", "bytes_read_expected", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "run_steps", "run_flops", "convention_flops", "predicted_s", "predicted_ttft_s", "predicted_tpot_s", "predicted_lo_s", "predicted_hi_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "compute_s", "memory_s",
     "launch_s", "predicted_ratio", "tokens_per_s"};
 constexpr std::size_t kFirstPredicted = 20;
-constexpr std::array<const char*, 14> kMeasured = {"measured_s", "normalised_s", "min_s", "p50_s", "p95_s", "p99_s", "samples", "spread", "noise", "achieved_flops_per_s", "error", "time_ratio", "verdict", "light_s"};
+constexpr std::array<const char*, 17> kMeasured = {"measured_s", "ttft_s", "tpot_s", "participation", "normalised_s", "min_s", "p50_s", "p95_s", "p99_s", "samples", "spread", "noise", "achieved_flops_per_s", "error", "time_ratio", "verdict", "light_s"};
 
 std::ptrdiff_t index_of(const std::string& key) {
   const auto found = std::find(kFigures.begin(), kFigures.end(), key);
@@ -76,12 +77,16 @@ std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space,
   };
   if (columns.empty()) {
     for (const char* key : {"params_total", "params_active", "flops_matmul"}) add(key);
-    if (space.routed() && (space.has_phase(Phase::kDecode) || space.has_phase(Phase::kPrefill))) add("flops_expected");
+    if (space.routed() && (space.has_phase(Phase::kDecode) || space.has_phase(Phase::kPrefill) || space.has_phase(Phase::kGenerate))) add("flops_expected");
     for (const char* key : {"elements_vector", "bytes_read", "bytes_written", "kv_bytes"}) add(key);
     if (kind != SweepKind::kCount)
       for (const char* key : {"predicted_s", "predicted_lo_s", "predicted_hi_s", "compute_s", "memory_s", "launch_s"}) add(key);
+    if (kind != SweepKind::kCount && space.has_phase(Phase::kGenerate))
+      for (const char* key : {"predicted_ttft_s", "predicted_tpot_s"}) add(key);
     if (kind == SweepKind::kCompare)
       for (const char* key : {"measured_s", "spread", "error", "verdict"}) add(key);
+    if (kind == SweepKind::kCompare && space.has_phase(Phase::kGenerate))
+      for (const char* key : {"ttft_s", "tpot_s"}) add(key);
   }
   for (const std::string& name : columns) add(figure_key(name, kind));
   for (const std::string& name : extra) add(figure_key(name, kind));
@@ -95,8 +100,8 @@ std::vector<std::string> counted_keys(const std::vector<std::string>& keys) {
   return counted;
 }
 
-RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, const SweepExtras& extras)
-    : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure), extras_(extras) {
+RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, u128 run_tokens)
+    : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure), run_tokens_(run_tokens) {
   for (const std::string& key : keys_) {
     const std::ptrdiff_t index = index_of(key);
     if (index < 0) continue;
@@ -117,7 +122,9 @@ const std::string& RowEvaluator::evaluate(const SweepPoint& point, std::vector<S
   if (!point.network) return point.error;
   try {
     if (measure_ && kind_ == SweepKind::kCompare)
-      values = (*measure_)(*point.network, point.scenario, keys_);
+      values = (*measure_)(point, keys_);
+    else if (point.scenario.phase == Phase::kGenerate)
+      generation(point, values);
     else
       count(point, values);
   } catch (const Error& error) {
@@ -144,25 +151,96 @@ const ListTotals& RowEvaluator::totals(const SweepPoint& point) {
 }
 
 // As `fathom count` gives it: exact integers, text where they are none, nothing where the convention is not defined.
-void RowEvaluator::set_convention(SweepValue& value, const Network& network, const Scenario& scenario, const Cost& total) const {
+void RowEvaluator::set_convention(SweepValue& value, const SweepPoint& point, const Cost& total) const {
   Result result;
   result.convention_flops = Cell::count(total.flops);
-  apply_convention(extras_.convention, network, scenario, result);
+  apply_convention(std::string(point.convention), *point.network, point.scenario, result);
   if (const u128* count = result.convention_flops.exact()) set(value, *count);
   if (const std::string* words = result.convention_flops.words()) value.kind = SweepValue::Kind::kText, value.text = *words;
+}
+
+// What is the same for all rows of a network.
+void RowEvaluator::start(const SweepPoint& point) {
+  if (network_ == point.network_index) return;
+  const ParameterCount params = count_parameters(*point.network);
+  params_ = params.total.value();
+  active_ = params.active.value();
+  if (need_twin_) twin_ = dense_twin(*point.network);
+  kv_.length = -1;
+  network_ = point.network_index;
+}
+
+void RowEvaluator::set_cache(const Network& network, const Scenario& s, std::int64_t reach) {
+  if (kv_.length == reach && kv_.dtype == s.kv_dtype && kv_.page == s.kv_page && kv_.mla == s.mla && kv_.taken == share_taken(s)) return;
+  kv_ = {reach, s.kv_page, s.kv_dtype, s.mla, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla, share_taken(s)).value(), kv_bytes_per_token(network, s.kv_dtype).value(), share_taken(s)};
+}
+
+bool RowEvaluator::asks(Figure figure) const { return std::find(figures_.begin(), figures_.end(), figure) != figures_.end(); }
+
+// A generation is a prefill and decode steps: sums of their lists, the memory of the larger, the time that `fathom predict` gives. What belongs to one step alone (its bounds, a ratio
+// to its twin, a whole run) it has not.
+void RowEvaluator::generation(const SweepPoint& point, std::vector<SweepValue>& values) {
+  const Network& network = *point.network;
+  const Scenario& s = point.scenario;
+  start(point);
+  const ListTotals& sums = generations_.totals(network, point.network_index, s, need_expected_);
+  const Cost& total = sums.total;
+  const Scenario prefill = generation_prefill(s), end = generation_end(s);
+  set_cache(network, s, end.context);
+  const bool peak = asks(Figure::kPeak), weights = asks(Figure::kWeights);
+  const Workload* list = peak || weights ? &lists_.at(network, point.network_index, prefill) : nullptr;
+  GenerationPrediction prediction;
+  if (need_prediction_) {
+    PredictOptions options = options_;
+    options.follow_placement = true;  // as `fathom predict` does
+    prediction = predict_generation(network, s, *machine_, options);
+  }
+  const bool steps = !prediction.steps.empty();
+  for (std::size_t i = 0; i < figures_.size(); ++i) {
+    SweepValue& v = values[i];
+    switch (figures_[i]) {
+      case Figure::kParams: set(v, params_); break;
+      case Figure::kActive: set(v, active_); break;
+      case Figure::kFlops: set(v, total.flops.value()); break;
+      case Figure::kExpected: set(v, sums.expected.flops); break;
+      case Figure::kElements: set(v, total.elements_total().value()); break;
+      case Figure::kRead: set(v, total.read.value()); break;
+      case Figure::kReadExpected: set(v, sums.expected.read); break;
+      case Figure::kWritten: set(v, total.written.value()); break;
+      case Figure::kKv: set(v, checked_mul(kv_.each, static_cast<u128>(s.batch))); break;
+      case Figure::kKvToken: set(v, kv_.token); break;
+      case Figure::kPeak: {
+        std::int64_t most = plan_memory(*list).arena;
+        if (s.tokens > 1) most = std::max(most, plan_memory(ends_.at(network, point.network_index, end)).arena);
+        set(v, static_cast<u128>(most));
+        break;
+      }
+      case Figure::kWeights: set(v, memory_parts(*list).weights.value()); break;
+      case Figure::kIntensity: set(v, total.flops.to_double() / (total.read.to_double() + total.written.to_double())); break;
+      case Figure::kConvention: set_convention(v, point, total); break;
+      case Figure::kPredicted: set(v, prediction.total); break;
+      case Figure::kFirstToken: set(v, prediction.first); break;
+      case Figure::kPerToken:
+        if (steps) set(v, prediction.per_token);
+        break;
+      case Figure::kP50:
+        if (steps) set(v, prediction.middle.p50);
+        break;
+      case Figure::kP95:
+        if (steps) set(v, prediction.middle.p95);
+        break;
+      case Figure::kP99:
+        if (steps) set(v, prediction.middle.p99);
+        break;
+      default: break;
+    }
+  }
 }
 
 void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& values) {
   const Network& network = *point.network;
   const Scenario& s = point.scenario;
-  if (network_ != point.network_index) {
-    const ParameterCount params = count_parameters(network);
-    params_ = params.total.value();
-    active_ = params.active.value();
-    if (need_twin_) twin_ = dense_twin(network);
-    kv_.length = -1;
-    network_ = point.network_index;
-  }
+  start(point);
   const std::int64_t reach = s.phase == Phase::kDecode ? s.context : s.past + s.length;
   const ListTotals& sums = totals(point);
   const Cost& total = sums.total;
@@ -183,9 +261,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
     predicted = &predictor_->predict(*list);
   }
   const StepPrediction& prediction = *predicted;
-  if (kv_.length != reach || kv_.dtype != s.kv_dtype || kv_.page != s.kv_page || kv_.mla != s.mla) {
-    kv_ = {reach, s.kv_page, s.kv_dtype, s.mla, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla).value(), kv_bytes_per_token(network, s.kv_dtype).value()};
-  }
+  set_cache(network, s, reach);
   const bool train = s.phase == Phase::kTrain;
   std::optional<MemoryParts> parts;
   const auto memory = [&]() -> const MemoryParts& {
@@ -194,7 +270,7 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   };
   const auto steps = [&] {
     const u128 each = checked_mul(checked_mul(static_cast<u128>(s.batch), static_cast<u128>(s.length)), static_cast<u128>(s.grad_accumulation));
-    return extras_.run_tokens / each + (extras_.run_tokens % each != 0 ? 1 : 0);
+    return run_tokens_ / each + (run_tokens_ % each != 0 ? 1 : 0);
   };
   const auto ratio = [](SweepValue& value, double a, double b) {
     if (b > 0) set(value, a / b);
@@ -226,13 +302,15 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
         if (train) set(v, memory().saved.value());
         break;
       case Figure::kRunSteps:
-        if (train && extras_.run_tokens > 0) set(v, steps());
+        if (train && run_tokens_ > 0) set(v, steps());
         break;
       case Figure::kRunFlops:
-        if (train && extras_.run_tokens > 0) set(v, checked_mul(steps(), total.flops.value()));
+        if (train && run_tokens_ > 0) set(v, checked_mul(steps(), total.flops.value()));
         break;
-      case Figure::kConvention: set_convention(v, network, s, total); break;
+      case Figure::kConvention: set_convention(v, point, total); break;
       case Figure::kPredicted: set(v, prediction.seconds); break;
+      case Figure::kFirstToken:
+      case Figure::kPerToken: break;  // of generations
       case Figure::kLo: set(v, prediction.lo); break;
       case Figure::kHi:
         if (std::isinf(prediction.hi))

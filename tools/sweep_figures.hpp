@@ -14,6 +14,7 @@
 #include "models/totals_kinds.hpp"
 #include "models/totals_line.hpp"
 #include "models/totals_memo.hpp"
+#include "tools/sweep_generation.hpp"
 #include "tools/sweep_space.hpp"
 
 namespace fathom {
@@ -39,27 +40,25 @@ std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space,
 std::vector<std::string> counted_keys(const std::vector<std::string>& keys);
 
 // What compare rows measure with: fills the figures of one configuration by key. Set by the command, so that this file need not know backends.
-using MeasureRow = std::function<std::vector<SweepValue>(const Network&, const Scenario&, const std::vector<std::string>& keys)>;
-
-// What is counted beside the step: the FLOPs of another convention, a whole run.
-struct SweepExtras {
-  std::string convention;  // "": none
-  u128 run_tokens = 0;     // 0: none
-};
+using MeasureRow = std::function<std::vector<SweepValue>(const SweepPoint&, const std::vector<std::string>& keys)>;
 
 class RowEvaluator {
  public:
-  // `machine` for kPredict and kCompare; `measure` for kCompare. Both must outlive this object.
-  RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, const SweepExtras& extras = {});
+  // `machine` for kPredict and kCompare; `measure` for kCompare. Both must outlive this object. `run_tokens`: of a whole run, 0: none.
+  RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, u128 run_tokens = 0);
 
   // Values by column, and "" or the reason why there are none. Never throws for a bad configuration.
   const std::string& evaluate(const SweepPoint& point, std::vector<SweepValue>& values);
 
  private:
-  enum class Figure { kParams, kActive, kFlops, kExpected, kElements, kRead, kWritten, kKv, kKvToken, kPeak, kIntensity, kFlopsRatio, kReadExpected, kWeights, kGradients, kOptimizer, kSaved, kRunSteps, kRunFlops, kConvention, kPredicted, kLo, kHi, kP50, kP95, kP99, kCompute,
+  enum class Figure { kParams, kActive, kFlops, kExpected, kElements, kRead, kWritten, kKv, kKvToken, kPeak, kIntensity, kFlopsRatio, kReadExpected, kWeights, kGradients, kOptimizer, kSaved, kRunSteps, kRunFlops, kConvention, kPredicted, kFirstToken, kPerToken, kLo, kHi, kP50, kP95, kP99, kCompute,
                       kMemory, kLaunch, kPredictedRatio, kTokenRate };
   void count(const SweepPoint& point, std::vector<SweepValue>& values);
-  void set_convention(SweepValue& value, const Network& network, const Scenario& scenario, const Cost& total) const;
+  void generation(const SweepPoint& point, std::vector<SweepValue>& values);
+  void set_convention(SweepValue& value, const SweepPoint& point, const Cost& total) const;
+  void start(const SweepPoint& point);
+  void set_cache(const Network& network, const Scenario& scenario, std::int64_t reach);
+  bool asks(Figure figure) const;
   const ListTotals& totals(const SweepPoint& point);
 
   SweepKind kind_;
@@ -69,15 +68,16 @@ class RowEvaluator {
   const Machine* machine_;
   PredictOptions options_;
   const MeasureRow* measure_;
-  SweepExtras extras_;
+  u128 run_tokens_;
   std::string status_;
   // Kept between rows of one network.
   std::uint64_t network_ = ~std::uint64_t{0};
   u128 params_ = 0, active_ = 0;
   Network twin_;
-  ListLine lists_, twin_lists_;
+  ListLine lists_, twin_lists_, ends_;        // ends_: the last decode steps of generations
   std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
   TotalsMemo memo_, twin_memo_;
+  GenerationMemo generations_;
   std::vector<NetworkLine> lines_;  // by variant of a line
   std::vector<KindMemo> kinds_;     // by variant of a family
   struct {
@@ -85,6 +85,7 @@ class RowEvaluator {
     DType dtype = DType::kF32;
     MlaStrategy mla = MlaStrategy::kNaive;
     u128 each = 0, token = 0;
+    std::optional<Fraction> taken;
   } kv_;
 };
 

@@ -45,7 +45,7 @@ void SweepFront::offer(std::uint64_t row, const std::vector<double>& values, std
   for (std::size_t i = 0; i < objectives_.size(); ++i)
     if (objectives_[i].maximise) entry.values[i] = -entry.values[i];
   if (objectives_.size() <= 2) offer_pair(std::move(entry), line);
-  else offer_any(std::move(entry), line);
+  else tree_.offer(std::move(entry), line);
 }
 
 // A front over two objectives is a staircase: its neighbours alone decide about a row, however long it is.
@@ -68,30 +68,9 @@ void SweepFront::offer_pair(Entry entry, std::string_view line) {
   stairs_[x].push_back(std::move(entry));
 }
 
-void SweepFront::offer_any(Entry entry, std::string_view line) {
-  std::size_t kept = 0;
-  for (std::size_t e = 0; e < entries_.size(); ++e) {
-    bool better = false, worse_somewhere = false;  // the new row than this one
-    for (std::size_t i = 0; i < entry.values.size(); ++i) {
-      better = better || entry.values[i] < entries_[e].values[i];
-      worse_somewhere = worse_somewhere || entry.values[i] > entries_[e].values[i];
-    }
-    if (worse_somewhere && !better) {
-      // Dominated: nothing that is kept can be dominated by it. The one that dominates moves forward, where the next rows meet it first.
-      if (kept == e && e > 0) std::swap(entries_[e], entries_[e / 2]);
-      return;
-    }
-    if (better && !worse_somewhere) continue;
-    if (kept != e) entries_[kept] = std::move(entries_[e]);
-    ++kept;
-  }
-  entries_.resize(kept);
-  entry.line = line;
-  entries_.push_back(std::move(entry));
-}
-
 std::vector<SweepFront::Entry> SweepFront::sorted() const {
-  std::vector<Entry> entries = entries_;
+  std::vector<Entry> entries;
+  tree_.append_to(entries);
   for (const auto& [x, rows] : stairs_) entries.insert(entries.end(), rows.begin(), rows.end());
   std::sort(entries.begin(), entries.end(), before);
   return entries;

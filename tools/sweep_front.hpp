@@ -1,6 +1,6 @@
 // What a sweep keeps of all its rows: the Pareto front over some columns, and the best N by one column.
 //
-// Memory is that of what is kept. Rows arrive in order, and ties are settled by order, so that the result does not depend on threads.
+// Memory is that of what is kept, and the time of a row grows with what is kept far less than with the rows. Rows arrive in order, and ties are settled by order, so that the result does not depend on threads.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/front_tree.hpp"
 #include "tools/sweep_rows.hpp"
 
 namespace fathom {
@@ -22,11 +23,7 @@ std::vector<Objective> parse_objectives(const std::string& text, SweepKind kind)
 
 class SweepFront {
  public:
-  struct Entry {
-    std::uint64_t row = 0;
-    std::vector<double> values;  // by objective; smaller is better
-    std::string line;
-  };
+  using Entry = FrontEntry;
 
   explicit SweepFront(std::vector<Objective> objectives) : objectives_(std::move(objectives)) {}
 
@@ -40,10 +37,9 @@ class SweepFront {
 
  private:
   void offer_pair(Entry entry, std::string_view line);
-  void offer_any(Entry entry, std::string_view line);
 
   std::vector<Objective> objectives_;
-  std::vector<Entry> entries_;                     // of three objectives or more
+  FrontTree tree_;                                 // of three objectives or more
   std::map<double, std::vector<Entry>> stairs_;    // of one or two: by the first, the second falls; equal rows share a stair
 };
 

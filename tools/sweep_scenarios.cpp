@@ -1,8 +1,10 @@
 // The scenario axes of a sweep, and row number -> configuration.
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "lib/error.hpp"
+#include "models/count/convention.hpp"
 #include "reports/json_writer.hpp"
 #include "tools/idle_flags.hpp"
 #include "tools/sweep_space.hpp"
@@ -33,6 +35,17 @@ std::vector<std::string> fusion_policies(const std::string& text) {
 
 }  // namespace
 
+void SweepSpace::Axis::text(std::uint64_t at, std::string& out) const {
+  if (numbers) {
+    char digits[24];
+    out.assign(digits, std::to_chars(digits, digits + sizeof digits, numbers->at(at)).ptr);
+  } else if (fractions) {
+    out = shortest(fractions->at(at)->value());
+  } else if (const std::string& word = texts[static_cast<std::size_t>(at)]; out != word) {
+    out = word;
+  }
+}
+
 SweepSpace::Axis& SweepSpace::add_axis(Slot slot, const char* column, const std::string& text, bool always, Unit unit) {
   Axis axis;
   axis.slot = slot;
@@ -42,13 +55,10 @@ SweepSpace::Axis& SweepSpace::add_axis(Slot slot, const char* column, const std:
   return axes_.back();
 }
 
-void SweepSpace::add_scenario(const ScenarioFlags& flags) {
+void SweepSpace::add_scenario(const ScenarioFlags& flags, const std::string& conventions) {
   base_.full_mask = flags.full_mask;
   base_.optimizer = !flags.no_optimizer;
-  std::vector<std::string> phases;
-  for (const std::string& item : flags.phases)
-    for (const std::string& word : split(item, ',')) phases.push_back(word);
-  if (phases.empty()) phases.push_back("prefill");
+  const std::vector<std::string> phases = phases_of(flags);
   for (const std::string& word : phases) {
     PhasePart part;
     part.phase = parse_phase(word);
@@ -62,14 +72,12 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   const auto has = [&](Phase phase) { return has_phase(phase); };
   const auto numbers = [&](Slot slot, const char* column, const std::string& text, const char* flag, bool always, std::int64_t otherwise) {
     Axis& axis = add_axis(slot, column, text, always, Unit::kCount);
-    if (text.empty()) axis.values = {otherwise};
-    else axis.values = parse_range(text, flag);
-    for (std::int64_t value : axis.values) axis.texts.push_back(std::to_string(value));
+    axis.numbers = text.empty() ? NumberList(otherwise) : NumberList::parse(text, flag);
   };
   const auto words = [&](Slot slot, const char* column, const std::string& text, bool always, auto parse, std::int64_t otherwise, const char* name) {
     Axis& axis = add_axis(slot, column, text, always, Unit::kText);
-    if (text.empty()) axis.values = {otherwise}, axis.texts = {name};
-    else read_words(text, parse, axis.values, axis.texts);
+    if (text.empty()) axis.words = {otherwise}, axis.texts = {name};
+    else read_words(text, parse, axis.words, axis.texts);
   };
   words(Slot::kDtype, "dtype", flags.dtype, true, parse_dtype, static_cast<std::int64_t>(gpu_ ? DType::kBF16 : DType::kF32), gpu_ ? "bf16" : "f32");
   words(Slot::kKvDtype, "kv_dtype", flags.kv_dtype, false, parse_dtype, -1, "");
@@ -79,29 +87,28 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags) {
   // A policy by op names joins them with '+': commas separate the values of the axis.
   words(Slot::kRecompute, "recompute", flags.recompute, false, [](const std::string& text) { Scenario policy; parse_recompute(text, policy); return 0; }, 0, "none");
   words(Slot::kWeightDtype, "weight_dtype", flags.weight_dtype, false, parse_weight_dtype, -1, "");
+  if (!flags.weight_dtype.empty() && has(Phase::kTrain)) {
+    const char* const text = "training keeps its weights in the compute type; other weights are for prefill, decode and generate";
+    if (phases.size() == 1) throw_input(text, {"", 0, "--weight-dtype"}, "leave it out, or choose the type with --dtype");
+    notes_.push_back(std::string("--weight-dtype: ") + text + ": rows of training have none");
+  }
   words(Slot::kMla, "mla", flags.mla, false, parse_mla, 0, "");
   {
     Axis& axis = add_axis(Slot::kFusion, "fusion", flags.fusion, false, Unit::kText);
     axis.texts = axis.given ? fusion_policies(flags.fusion) : std::vector<std::string>{""};
     for (const std::string& text : axis.texts) {
       if (axis.given) parse_fusions(text);
-      axis.values.push_back(0);
+      axis.words.push_back(0);
     }
   }
+  words(Slot::kConvention, "convention", conventions, false, [](const std::string& text) { find_convention(text); return 0; }, 0, "");
   if (!flags.counts)
     for (Network& network : models_) network.weight_dtype.reset();  // run, and predicted, in the compute type
   {
     Axis& axis = add_axis(Slot::kParticipation, "participation", flags.participation, false, Unit::kRatio);
-    if (axis.given) {
-      for (const std::string& text : fraction_list(flags.participation, "--participation")) {
-        if (text == "none") throw Error(ErrorKind::kUsage, "--participation: 'none' is no share");
-        axis.fractions.push_back(parse_fraction(text));
-        axis.values.push_back(static_cast<std::int64_t>(axis.values.size()));
-        axis.texts.push_back(shortest(axis.fractions.back().value()));
-      }
-    } else {
-      axis.values = {-1}, axis.texts = {""};
-    }
+    if (axis.given) axis.fractions = FractionList::parse(flags.participation, "--participation");
+    else axis.words = {0}, axis.texts = {""};
+    if (axis.given && axis.fractions->has_none()) throw Error(ErrorKind::kUsage, "--participation: 'none' is no share");
   }
   numbers(Slot::kKvPage, "kv_page", flags.kv_page, "--kv-page", false, 1);
   numbers(Slot::kMicro, "grad_accumulation", flags.grad_accumulation, "--grad-accumulation", false, 1);
@@ -137,7 +144,7 @@ bool SweepSpace::applies(const Axis& axis, Phase phase) const {
     case Slot::kGradDtype:
     case Slot::kRecompute:
     case Slot::kMicro: return train;
-    case Slot::kLogits: return !train;
+    case Slot::kLogits: return !train && !generate;  // a generation takes those of the last token alone
     case Slot::kKvDtype:
     case Slot::kWeightDtype:
     case Slot::kKvPage: return !train;
@@ -154,9 +161,9 @@ bool SweepSpace::applies(const Axis& axis, Phase phase) const {
   }
 }
 
-void SweepSpace::set_value(const Axis& axis, std::size_t at, SweepPoint& point) const {
+void SweepSpace::set_value(const Axis& axis, std::uint64_t at, SweepPoint& point) const {
   Scenario& s = point.scenario;
-  const std::int64_t value = axis.values[at];
+  const std::int64_t value = axis.numbers ? axis.numbers->at(at) : axis.fractions ? 0 : axis.words[static_cast<std::size_t>(at)];
   switch (axis.slot) {
     case Slot::kDtype: s.dtype = s.kv_dtype = s.grad_dtype = static_cast<DType>(value); break;
     case Slot::kKvDtype:
@@ -172,17 +179,20 @@ void SweepSpace::set_value(const Axis& axis, std::size_t at, SweepPoint& point) 
       if (value >= 0) s.routing = static_cast<RoutingRule>(value);
       break;
     case Slot::kParticipation:
-      if (value >= 0) s.participation = axis.fractions[at];
+      if (axis.fractions) s.participation = axis.fractions->at(at);
       break;
     case Slot::kRecompute:
-      if (axis.given) parse_recompute(axis.texts[at], s);
+      if (axis.given) parse_recompute(axis.texts[static_cast<std::size_t>(at)], s);
       break;
     case Slot::kMla: s.mla = static_cast<MlaStrategy>(value); break;
     case Slot::kFusion:
-      if (axis.given) s.fusions = parse_fusions(axis.texts[at]);
+      if (axis.given) s.fusions = parse_fusions(axis.texts[static_cast<std::size_t>(at)]);
       break;
     case Slot::kWeightDtype:
       if (value >= 0) s.weight_dtype = static_cast<DType>(value);
+      break;
+    case Slot::kConvention:
+      if (axis.given) point.convention = axis.texts[static_cast<std::size_t>(at)];
       break;
     case Slot::kKvPage: s.kv_page = value; break;
     case Slot::kMicro: s.grad_accumulation = value; break;
@@ -215,18 +225,19 @@ void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
   while (rest >= part->rows) rest -= part->rows, ++part;
   point.keys[static_cast<std::size_t>(phase_column_)] = phase_name(part->phase);
   point.scenario = base_;
+  point.convention = {};
   point.scenario.phase = part->phase;
   point.scenario.logits = part->phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
   point.scenario.length = point.scenario.context = kDefault;
   // Innermost axis first for the digits; the values are set outermost first, since some (dtype) are defaults of others (kv_dtype).
-  std::uint32_t digits[24] = {};
+  std::uint64_t digits[24] = {};
   std::size_t variant = 0;
   for (std::size_t i = axes_.size(); i-- > 0;) {
-    const std::size_t size = axes_[i].size();
+    const std::uint64_t size = axes_[i].size();
     if (!part->used[i] || size == 1) continue;
-    digits[i] = static_cast<std::uint32_t>(rest % size);
+    digits[i] = rest % size;
     rest /= size;
-    if (axes_[i].slot != Slot::kParticipation) variant = variant * size + digits[i];
+    if (axes_[i].slot != Slot::kParticipation) variant = static_cast<std::size_t>(variant * size + digits[i]);
   }
   point.family_variant = variant * phases_.size() + static_cast<std::size_t>(part - phases_.data());
   for (std::size_t i = 0; i < axes_.size(); ++i) {
@@ -234,8 +245,8 @@ void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
     if (part->used[i]) set_value(axis, digits[i], point);
     if (axis.column < 0) continue;
     std::string& text = point.keys[static_cast<std::size_t>(axis.column)];
-    if (!part->used[i]) text.clear();
-    else if (text != axis.texts[digits[i]]) text = axis.texts[digits[i]];
+    if (part->used[i]) axis.text(digits[i], text);
+    else text.clear();
   }
   // Lengths that follow from the model or from one another.
   Scenario& s = point.scenario;

@@ -13,18 +13,16 @@
 namespace fathom {
 namespace {
 
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 62;
+
 std::uint64_t times(std::uint64_t a, std::uint64_t b) {
   std::uint64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) || product > (std::uint64_t{1} << 62)) throw_input("the sweep has more than 4e18 configurations");
+  if (__builtin_mul_overflow(a, b, &product) || product > kMostRows) throw_input("the sweep has more than 4e18 configurations");
   return product;
 }
-
-std::string decimal(const std::string& fraction) { return shortest(parse_fraction(fraction).value()); }
-
-std::vector<std::string> numbers(const std::string& text, std::string_view flag) {
-  std::vector<std::string> texts;
-  for (std::int64_t value : parse_range(text, flag)) texts.push_back(std::to_string(value));
-  return texts;
+std::uint64_t checked_values(std::uint64_t a, std::uint64_t b) {
+  if (a + b > kMostRows) throw_input("the sweep has more than 4e18 configurations");
+  return a + b;
 }
 
 // "width", "4*width", "width/64", "3*width/2".
@@ -62,46 +60,27 @@ bool of_family(const std::string& key) {
   return name == "layers" || name == "capacity" || name == "slots" || name == "rounding" || name == "min_slots";
 }
 
-// Whole numbers in even steps.
-bool even_steps(const std::vector<std::int64_t>& sizes) {
-  for (std::size_t i = 2; i < sizes.size(); ++i)
-    if (sizes[i] - sizes[i - 1] != sizes[1] - sizes[0]) return false;
-  return true;
-}
-
 }  // namespace
 
-std::vector<std::string> fraction_list(const std::string& text, std::string_view flag) {
-  std::vector<std::string> values;
-  for (const std::string& item : split(text, ',')) {
-    if (item == "none") {
-      values.push_back(item);
-      continue;
-    }
-    const std::vector<std::string> parts = split(item, ':');
-    if (parts.size() == 1) {
-      values.push_back(parse_fraction_flag(item, flag).str());
-      continue;
-    }
-    if (parts.size() != 3) throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is not a range", flag, item), {}, "write first:last:step, such as 0.125:0.5:0.125");
-    const Fraction first = parse_fraction_flag(parts[0], flag), last = parse_fraction_flag(parts[1], flag), step = parse_fraction_flag(parts[2], flag);
-    if (step.num <= 0) throw_input(fmt::format("the range {} never ends", item), {"", 0, std::string(flag)});
-    if (last.value() < first.value()) throw_input(fmt::format("the range {} runs backwards", item), {"", 0, std::string(flag)});
-    if ((last.value() - first.value()) / step.value() > 1e6) throw_input(fmt::format("the range {} has more than a million values", item), {"", 0, std::string(flag)});
-    if (first.den > 1'000'000 || step.den > 1'000'000) throw_input(fmt::format("the fractions of {} are too fine", item), {"", 0, std::string(flag)});
-    for (std::int64_t i = 0;; ++i) {
-      const Fraction value = make_fraction(first.num * step.den + i * step.num * first.den, first.den * step.den);
-      if (value.value() > last.value()) break;
-      values.push_back(value.str());
-    }
-  }
-  return values;
+void SweepSpace::SetAxis::add(Item item) {
+  item.before = size;
+  size = checked_values(size, item.range ? item.range->size() : 1);
+  items.push_back(std::move(item));
 }
 
-SweepSpace::SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu) : gpu_(gpu) {
+const SweepSpace::SetAxis::Item& SweepSpace::SetAxis::item(std::uint64_t at) const {
+  return *std::prev(std::upper_bound(items.begin(), items.end(), at, [](std::uint64_t wanted, const Item& each) { return wanted < each.before; }));
+}
+
+std::string SweepSpace::SetAxis::text(std::uint64_t at) const {
+  const Item& found = item(at);
+  return found.range ? std::to_string(found.range->at(at - found.before)) : found.value.text();
+}
+
+SweepSpace::SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu, const std::string& conventions) : gpu_(gpu) {
   add_column("model", Unit::kText, false);
   add_models(models);
-  add_scenario(scenario);
+  add_scenario(scenario, conventions);
   for (const PhasePart& part : phases_) rows_per_network_ += part.rows;
   rows_ = times(networks_, rows_per_network_);
   find_line();
@@ -114,9 +93,9 @@ void SweepSpace::find_family() {
   std::uint64_t members = 1, participations = 1;
   const auto grow = [&](std::uint64_t by) { members = by > kFewest ? kFewest : members * by; };
   for (const ModelAxis* axis : {&every_, &capacity_, &slots_, &rounding_})
-    if (members < kFewest) grow(axis->values.size());
-  for (std::size_t i = 0; i < set_values_.size(); ++i)
-    if (members < kFewest && of_family(overrides_[0].keys()[i])) grow(set_values_[i].size());
+    if (members < kFewest) grow(axis->size());
+  for (std::size_t i = 0; i < sets_.size(); ++i)
+    if (members < kFewest && of_family(overrides_[0].keys()[i])) grow(sets_[i].size);
   for (const Axis& axis : axes_)
     if (axis.slot == Slot::kParticipation) participations = axis.size();
   if (members < kFewest) grow(participations);
@@ -126,14 +105,32 @@ void SweepSpace::find_family() {
 // The network's number without the digits that a family leaves open.
 std::uint64_t SweepSpace::family_of(std::uint64_t index) const {
   std::uint64_t family = 0;
-  const auto digit = [&](std::size_t size, bool open) {
+  const auto digit = [&](std::uint64_t size, bool open) {
     if (!open) family = family * size + index % size;
     index /= size;
   };
-  digit(gate_.values.size(), false);
-  for (const ModelAxis* axis : {&rounding_, &slots_, &capacity_, &every_}) digit(axis->values.size(), true);
-  for (std::size_t i = set_values_.size(); i-- > 0;) digit(set_values_[i].size(), of_family(overrides_[0].keys()[i]));
+  digit(gate_.size(), false);
+  for (const ModelAxis* axis : {&rounding_, &slots_, &capacity_, &every_}) digit(axis->size(), true);
+  for (std::size_t i = sets_.size(); i-- > 0;) digit(sets_[i].size, of_family(overrides_[0].keys()[i]));
   return family * models_.size() + index;
+}
+
+// Whether the values are whole numbers in even steps.
+bool SweepSpace::even(const SetAxis& axis) {
+  if (axis.items.size() == 1) return axis.items[0].range && axis.items[0].range->one_range();
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 20;  // values of a list that are looked at
+  if (axis.size > kMost) return false;
+  std::int64_t before = 0, step = 0;
+  for (std::uint64_t i = 0; i < axis.size; ++i) {
+    const std::string text = axis.text(i);
+    std::int64_t size = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    if (axis.item(i).times != 0 || error != std::errc() || end != text.data() + text.size()) return false;
+    if (i == 1) step = size - before;
+    if (i > 1 && size - before != step) return false;
+    before = size;
+  }
+  return true;
 }
 
 // The innermost axis of networks along which many differ in one size, in even steps; few configurations may lie between two of them.
@@ -142,19 +139,11 @@ void SweepSpace::find_line() {
   std::uint64_t inner = 1;
   for (const ModelAxis* axis : {&every_, &capacity_, &slots_, &rounding_, &gate_}) {
     if (inner > kMostVariants) return;
-    inner *= axis->values.size();
+    inner *= axis->size();
   }
-  for (std::size_t i = set_values_.size(); i-- > 0 && inner <= kMostVariants && inner * rows_per_network_ <= kMostVariants; inner *= set_values_[i].size()) {
-    if (set_values_[i].size() < kFewest || of_family(overrides_[0].keys()[i])) continue;
-    std::vector<std::int64_t> sizes;
-    for (const SetValue& each : set_values_[i]) {
-      std::int64_t size = 0;
-      const std::string& text = each.value.text();
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-      if (each.times == 0 && error == std::errc() && end == text.data() + text.size()) sizes.push_back(size);
-    }
-    if (sizes.size() != set_values_[i].size() || !even_steps(sizes)) continue;
-    line_size_ = sizes.size();
+  for (std::size_t i = sets_.size(); i-- > 0 && inner <= kMostVariants && rows_per_network_ <= kMostVariants && inner * rows_per_network_ <= kMostVariants; inner *= sets_[i].size) {
+    if (sets_[i].size < kFewest || of_family(overrides_[0].keys()[i]) || !even(sets_[i])) continue;
+    line_size_ = sets_[i].size;
     line_inner_ = inner;
     return;
   }
@@ -184,24 +173,23 @@ void SweepSpace::add_models(const SweepModelFlags& flags) {
     throw_input("--rounding and --gate describe a MoD twin", {"", 0, ""}, "add --mod-every M and --capacity F");
   for (const std::string& text : idle_twin(!flags.slots.empty(), !flags.rounding.empty())) notes_.push_back(text);
   if (!flags.capacity.empty() && !flags.slots.empty()) throw Error(ErrorKind::kUsage, "--capacity and --slots exclude each other");
-  const auto axis = [&](ModelAxis& target, const char* column, Unit unit, bool number, std::vector<std::string> values, bool shown) {
-    target.values = std::move(values);
-    target.texts = target.values;
-    if (shown) target.column = add_column(column, unit, number);
-    networks_ = times(networks_, target.values.size());
+  const auto axis = [&](ModelAxis& target, const char* column, Unit unit, bool shown) {
+    if (shown) target.column = add_column(column, unit, unit != Unit::kText);
+    networks_ = times(networks_, target.size());
   };
-  axis(every_, "mod_every", Unit::kCount, true, flags.mod_every.empty() ? std::vector<std::string>{"2"} : numbers(flags.mod_every, "--mod-every"), twin_);
-  std::vector<std::string> capacities = {flags.slots.empty() ? "1/8" : ""};
-  if (!flags.capacity.empty()) capacities = fraction_list(flags.capacity, "--capacity");
-  axis(capacity_, "capacity", Unit::kRatio, true, capacities, twin_ && flags.slots.empty());
-  for (std::string& text : capacity_.texts) text = text.empty() || text == "none" ? "" : decimal(text);
-  axis(slots_, "slots", Unit::kCount, true, flags.slots.empty() ? std::vector<std::string>{""} : numbers(flags.slots, "--slots"), !flags.slots.empty());
-  const auto words = [](const std::string& text) { return text.empty() ? std::vector<std::string>{""} : split(text, ','); };
-  axis(rounding_, "rounding", Unit::kText, false, words(flags.rounding), !flags.rounding.empty());
-  axis(gate_, "gate", Unit::kText, false, words(flags.gate), !flags.gate.empty());
-  for (const std::string& word : rounding_.values)
-    if (!word.empty()) parse_rounding(word);
-  for (const std::string& word : gate_.values) parse_gate(word);
+  every_.numbers = flags.mod_every.empty() ? NumberList(2) : NumberList::parse(flags.mod_every, "--mod-every");
+  axis(every_, "mod_every", Unit::kCount, twin_);
+  if (flags.slots.empty()) capacity_.fractions = flags.capacity.empty() ? FractionList({1, 8}) : FractionList::parse(flags.capacity, "--capacity");
+  else slots_.numbers = NumberList::parse(flags.slots, "--slots");
+  axis(capacity_, "capacity", Unit::kRatio, twin_ && flags.slots.empty());
+  axis(slots_, "slots", Unit::kCount, !flags.slots.empty());
+  if (!flags.rounding.empty()) rounding_.words = split(flags.rounding, ',');
+  if (!flags.gate.empty()) gate_.words = split(flags.gate, ',');
+  axis(rounding_, "rounding", Unit::kText, !flags.rounding.empty());
+  axis(gate_, "gate", Unit::kText, !flags.gate.empty());
+  for (const std::string& word : rounding_.words)
+    if (!word.empty() || !flags.rounding.empty()) parse_rounding(word);
+  for (const std::string& word : gate_.words) parse_gate(word);
 }
 
 void SweepSpace::add_set(const std::string& text, std::vector<std::string>& keys) {
@@ -210,82 +198,88 @@ void SweepSpace::add_set(const std::string& text, std::vector<std::string>& keys
     throw Error(ErrorKind::kUsage, fmt::format("--set: '{}' is not KEY=VALUES", text), {}, "write --set width=512:2048:256 or --set mlp=4*width");
   const std::string key = text.substr(0, equals);
   const Where where{"", 0, key};
-  std::vector<SetValue> values;
+  SetAxis values;
   bool number = true;
   for (const std::string& item : split(text.substr(equals + 1), ',')) {
     if (item.empty()) throw Error(ErrorKind::kUsage, fmt::format("--set: '{}' has an empty value", text));
     std::int64_t multiply = 0, divide = 1;
     if (key != "width" && relation(item, multiply, divide)) {
-      values.push_back({IniValue(item, where), multiply, divide});
+      values.add({IniValue(item, where), multiply, divide, {}});
     } else if (item.find(':') != std::string::npos) {
-      for (const std::string& each : numbers(item, "--set " + key)) values.push_back({IniValue(each, where)});
+      values.add({IniValue(item, where), 0, 1, NumberList::parse(item, "--set " + key)});
     } else {
       number = number && item.find_first_not_of("0123456789") == std::string::npos;
-      values.push_back({IniValue(item, where)});
+      values.add({IniValue(item, where), 0, 1, {}});
     }
   }
   keys.push_back(key);
-  set_columns_.push_back(add_column(key, number ? Unit::kCount : Unit::kText, number));
-  networks_ = times(networks_, values.size());
-  set_values_.push_back(std::move(values));
+  values.column = add_column(key, number ? Unit::kCount : Unit::kText, number);
+  networks_ = times(networks_, values.size);
+  sets_.push_back(std::move(values));
 }
 
 void SweepSpace::set_network(std::uint64_t index, SweepPoint& point) const {
   point.network_index = index;
   point.network = nullptr;
   point.error.clear();
-  const auto digit = [&](std::size_t size) {
-    const std::size_t value = size == 1 ? 0 : static_cast<std::size_t>(index % size);
+  const auto digit = [&](std::uint64_t size) {
+    const std::uint64_t value = size == 1 ? 0 : index % size;
     if (size != 1) index /= size;
     return value;
   };
-  const auto pick = [&](const ModelAxis& axis) -> const std::string& {
-    const std::size_t at = digit(axis.values.size());
-    if (axis.column >= 0) point.keys[static_cast<std::size_t>(axis.column)] = axis.texts[at];
-    return axis.values[at];
+  const auto shown = [&](const ModelAxis& axis) -> std::string* { return axis.column >= 0 ? &point.keys[static_cast<std::size_t>(axis.column)] : nullptr; };
+  const auto word = [&](const ModelAxis& axis) -> const std::string& {
+    const std::string& found = axis.words[static_cast<std::size_t>(digit(axis.size()))];
+    if (std::string* text = shown(axis)) *text = found;
+    return found;
   };
-  const std::string& gate = pick(gate_);
-  const std::string& rounding = pick(rounding_);
-  const std::string& slots = pick(slots_);
-  const std::string& capacity = pick(capacity_);
-  const std::string& every = pick(every_);
-  const bool routed = twin_ && capacity != "none";
-  if (!routed && every_.column >= 0) point.keys[static_cast<std::size_t>(every_.column)].clear();
+  const auto number = [&](const ModelAxis& axis) {
+    const std::int64_t found = axis.numbers->at(digit(axis.size()));
+    if (std::string* text = shown(axis)) *text = std::to_string(found);
+    return found;
+  };
+  const std::string& gate = word(gate_);
+  const std::string& rounding = word(rounding_);
+  Route route;
+  if (slots_.numbers) route.slots = number(slots_);
+  if (capacity_.fractions) {
+    route.capacity = capacity_.fractions->at(digit(capacity_.size()));
+    if (std::string* text = shown(capacity_)) *text = route.capacity ? shortest(route.capacity->value()) : "";
+  }
+  const std::int64_t every = number(every_);
+  const bool routed = twin_ && (route.slots || route.capacity);
+  if (!routed && every_.column >= 0) shown(every_)->clear();
   std::vector<IniValue> values;
-  std::vector<const SetValue*> chosen(set_values_.size());
-  for (std::size_t i = set_values_.size(); i-- > 0;) chosen[i] = &set_values_[i][digit(set_values_[i].size())];
+  std::vector<std::uint64_t> chosen(sets_.size());
+  for (std::size_t i = sets_.size(); i-- > 0;) chosen[i] = digit(sets_[i].size);
   const Network& base = models_[static_cast<std::size_t>(index)];
   point.keys[0] = base.name;
   try {
     std::int64_t width = base.width;
     for (std::size_t i = 0; i < chosen.size(); ++i)
-      if (overrides_[0].keys()[i] == "width" || overrides_[0].keys()[i] == "network.width") width = chosen[i]->value.integer(1);
+      if (overrides_[0].keys()[i] == "width" || overrides_[0].keys()[i] == "network.width") width = IniValue(sets_[i].text(chosen[i]), sets_[i].items[0].value.where()).integer(1);
     const Network* made = &base;
     if (!chosen.empty()) {
       for (std::size_t i = 0; i < chosen.size(); ++i) {
-        const SetValue& set = *chosen[i];
-        std::string& text = point.keys[static_cast<std::size_t>(set_columns_[i])];
+        const SetAxis::Item& item = sets_[i].item(chosen[i]);
+        std::string& text = point.keys[static_cast<std::size_t>(sets_[i].column)];
         text.clear();
-        if (set.times == 0) {
-          text = set.value.text();
-          values.push_back(set.value);
-          continue;
+        if (item.times > 0) {
+          if (width > (std::int64_t{1} << 40) || width * item.times % item.over != 0)
+            throw_input(fmt::format("{} of a width of {} is no whole number", item.value.text(), width), item.value.where());
+          text = std::to_string(width * item.times / item.over);
+        } else {
+          text = sets_[i].text(chosen[i]);
         }
-        if (width > (std::int64_t{1} << 40) || width * set.times % set.over != 0)
-          throw_input(fmt::format("{} of a width of {} is no whole number", set.value.text(), width), set.value.where());
-        text = std::to_string(width * set.times / set.over);
-        values.emplace_back(text, set.value.where());
+        values.emplace_back(text, item.value.where());
       }
       overrides_[0].apply(base, values, point.unrouted);
       made = &point.unrouted;
     }
     if (routed) {
-      Route route;
-      if (!slots.empty()) route.slots = std::stoll(slots);
-      else route.capacity = parse_fraction(capacity);
       if (!rounding.empty()) route.rounding = parse_rounding(rounding);
       route.gate = parse_gate(gate);
-      point.storage = with_routes(*made, std::stoll(every), route);
+      point.storage = with_routes(*made, every, route);
       made = &point.storage;
     }
     if (made == &base) validate(base);  // the others were validated when they were made

@@ -1,11 +1,14 @@
 // The configurations of a sweep as a numbered space: axes, row number -> configuration, without a list of rows.
 //
 // Rows are counted in a fixed order (models outermost, batch innermost), so that row n is the same configuration in every run: that is what
-// makes parallel output deterministic and a resumed sweep checkable. Memory depends on the axes, never on the number of rows.
+// makes parallel output deterministic and a resumed sweep checkable. Memory is that of the axes as they were written (a range is three numbers), never of the number of
+// values or rows.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/network.hpp"
@@ -13,6 +16,7 @@
 #include "models/scenario.hpp"
 #include "reports/cell.hpp"
 #include "tools/cli.hpp"
+#include "tools/ranges.hpp"
 
 namespace fathom {
 
@@ -34,6 +38,7 @@ struct SweepPoint {
   const Network* network = nullptr;   // nullptr: `error` says why there is none
   std::uint64_t network_index = ~std::uint64_t{0};
   Scenario scenario;
+  std::string_view convention;        // "": none
   std::string error;                  // of the network
   // Networks that differ in one size alone, in even steps, are one line (models/totals_line.hpp); no line: kNoLine.
   static constexpr std::uint64_t kNoLine = ~std::uint64_t{0};
@@ -50,7 +55,8 @@ struct SweepPoint {
 class SweepSpace {
  public:
   // Throws Error(kInput / kUsage) for what cannot be read at all: unknown models, keys, words, ranges.
-  SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu);
+  // `conventions`: names joined by commas, an axis; "": none.
+  SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu, const std::string& conventions = "");
 
   std::uint64_t rows() const { return rows_; }
   const std::vector<SweepColumn>& columns() const { return columns_; }  // key columns, in order
@@ -62,42 +68,60 @@ class SweepSpace {
   void at(std::uint64_t row, SweepPoint& point) const;
 
  private:
-  enum class Slot { kDtype, kKvDtype, kGradDtype, kLogits, kRouting, kParticipation, kRecompute, kMla, kFusion, kWeightDtype, kKvPage, kMicro, kLength, kPast, kContext, kTokens, kBatch };
+  enum class Slot { kDtype, kKvDtype, kGradDtype, kLogits, kRouting, kParticipation, kRecompute, kMla, kFusion, kWeightDtype, kConvention, kKvPage, kMicro, kLength, kPast, kContext, kTokens, kBatch };
+  // Words with what they mean, numbers, or fractions.
   struct Axis {
     Slot slot = Slot::kBatch;
     int column = -1;                    // of its text; -1: not shown
     bool given = false;
-    std::vector<std::int64_t> values;
-    std::vector<Fraction> fractions;    // of kParticipation
     std::vector<std::string> texts;
-    std::size_t size() const { return texts.size(); }
+    std::vector<std::int64_t> words;    // by text
+    std::optional<NumberList> numbers;
+    std::optional<FractionList> fractions;
+    std::uint64_t size() const { return numbers ? numbers->size() : fractions ? fractions->size() : texts.size(); }
+    void text(std::uint64_t at, std::string& out) const;
   };
   struct PhasePart {
     Phase phase = Phase::kPrefill;
     std::uint64_t rows = 1;
     std::vector<bool> used;             // by axis
   };
-  struct SetValue {
-    IniValue value;
-    std::int64_t times = 0, over = 1;   // times > 0: width * times / over
+  // The values of one --set: words, relations to the width and ranges, in the order written.
+  struct SetAxis {
+    struct Item {
+      IniValue value;                   // as written
+      std::int64_t times = 0, over = 1; // times > 0: width * times / over
+      std::optional<NumberList> range;
+      std::uint64_t before = 0;         // values of the items in front of it
+    };
+    std::vector<Item> items;
+    std::uint64_t size = 0;
+    int column = -1;
+    void add(Item item);
+    const Item& item(std::uint64_t at) const;
+    // The value itself; of a relation its text.
+    std::string text(std::uint64_t at) const;
   };
   struct ModelAxis {                    // one of --mod-every, --capacity, --slots, --rounding, --gate
-    int column = -1;
-    std::vector<std::string> values;    // "" = not given
-    std::vector<std::string> texts;
+    int column = -1;                    // -1: not given
+    std::vector<std::string> words{""};
+    std::optional<NumberList> numbers;
+    std::optional<FractionList> fractions;
+    std::uint64_t size() const { return numbers ? numbers->size() : fractions ? fractions->size() : words.size(); }
   };
 
   void add_models(const SweepModelFlags& flags);
   void add_set(const std::string& text, std::vector<std::string>& keys);
-  void add_scenario(const ScenarioFlags& flags);
+  void add_scenario(const ScenarioFlags& flags, const std::string& conventions);
   Axis& add_axis(Slot slot, const char* column, const std::string& text, bool always, Unit unit);
   int add_column(const std::string& key, Unit unit, bool number);
   bool applies(const Axis& axis, Phase phase) const;
+  static bool even(const SetAxis& axis);
   void find_line();
   void find_family();
   std::uint64_t family_of(std::uint64_t network) const;
   void set_network(std::uint64_t index, SweepPoint& point) const;
-  void set_value(const Axis& axis, std::size_t at, SweepPoint& point) const;
+  void set_value(const Axis& axis, std::uint64_t at, SweepPoint& point) const;
   std::int64_t default_length(const Network& network) const;
 
   bool gpu_ = false;
@@ -108,8 +132,7 @@ class SweepSpace {
   std::vector<SweepColumn> columns_;
   std::vector<Network> models_;
   std::vector<NetworkOverrides> overrides_;  // none or one
-  std::vector<std::vector<SetValue>> set_values_;
-  std::vector<int> set_columns_;
+  std::vector<SetAxis> sets_;
   ModelAxis every_, capacity_, slots_, rounding_, gate_;
   bool twin_ = false;
   std::vector<Axis> axes_;
@@ -118,8 +141,5 @@ class SweepSpace {
   Scenario base_;
   std::vector<std::string> notes_;
 };
-
-// "0.1:0.5:0.1" and lists of exact fractions, "none" kept as a word.
-std::vector<std::string> fraction_list(const std::string& text, std::string_view flag);
 
 }  // namespace fathom

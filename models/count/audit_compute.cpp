@@ -58,12 +58,12 @@ AuditClaim rounding_modes() {
 }
 
 AuditClaim static_shapes(const AuditSetting& s) {
-  const double p = mean_capacity(s.routed, s.length).value();
+  const std::vector<Rational> shares = capacity_shares(s.routed, s.length);
   AuditClaim c{17, "article, post", "static shapes keep the hardware fully used", {}, "", AuditVerdict::kConditional, "training and top-C prefill: yes; decode: the rows of a block are random and its KV lists ragged"};
-  c.figures.push_back(number("mean rows of a routed block, 32 sequences", "", 32 * p, "B p"));
-  c.figures.push_back(number("99th percentile", "", static_cast<double>(binomial_quantile(32, p, 0.99)), "Binomial(B, p)"));
-  c.figures.push_back(number("rows executed in buckets 0, 1, 2, 4, ...", "", expected_bucket_rows(32, p, 0), "expectation over Binomial(B, p)"));
-  c.figures.push_back(number("rows executed in multiples of 8", "", expected_bucket_rows(32, p, 8), "expectation over Binomial(B, p)"));
+  c.figures.push_back(number("mean rows of a routed block, 32 sequences", "", mean_over(shares, [](double p) { return 32 * p; }), "B p, mean over the routed blocks"));
+  c.figures.push_back(number("99th percentile", "", mean_over(shares, [](double p) { return static_cast<double>(binomial_quantile(32, p, 0.99)); }), "Binomial(B, p), mean over the routed blocks"));
+  c.figures.push_back(number("rows executed in buckets 0, 1, 2, 4, ...", "", mean_over(shares, [](double p) { return expected_bucket_rows(32, p, 0); }), "expectation over Binomial(B, p), mean over the routed blocks"));
+  c.figures.push_back(number("rows executed in multiples of 8", "", mean_over(shares, [](double p) { return expected_bucket_rows(32, p, 8); }), "expectation over Binomial(B, p), mean over the routed blocks"));
   return c;
 }
 

@@ -54,11 +54,12 @@ AuditClaim concurrency(const AuditSetting& s) {
 }
 
 AuditClaim fixed_budget(const AuditSetting& s) {
-  const double p = mean_capacity(s.routed, s.length).value();
+  const std::vector<Rational> shares = capacity_shares(s.routed, s.length);
+  const double declared = mean_capacity(s.routed, s.length).value();
   AuditClaim c{22, "post", "the predictor keeps a fixed budget at inference", {}, "", AuditVerdict::kDoesNotHold, "a threshold decides each token alone; contradicts claim 5"};
-  c.figures.push_back(percent("highest participation at accuracy 97 %", fmt::format("{:.4g} %", 100 * p), std::min(1.0, p + 0.03), "rho + (1 - a)"));
-  c.figures.push_back(number("standard deviation of rows, 128 sequences", "0", std::sqrt(128 * p * (1 - p)), "sqrt(B p (1 - p))"));
-  c.figures.push_back(number("99th percentile of rows, 128 sequences", "", static_cast<double>(binomial_quantile(128, p, 0.99)), "Binomial(B, p)"));
+  c.figures.push_back(percent("highest participation at accuracy 97 %", fmt::format("{:.4g} %", 100 * declared), mean_over(shares, [](double p) { return std::min(1.0, p + 0.03); }), "p + (1 - a), not above 1; mean over the routed blocks"));
+  c.figures.push_back(number("standard deviation of rows, 128 sequences", "0", mean_over(shares, [](double p) { return std::sqrt(128 * p * (1 - p)); }), "sqrt(B p (1 - p)), mean over the routed blocks"));
+  c.figures.push_back(number("99th percentile of rows, 128 sequences", "", mean_over(shares, [](double p) { return static_cast<double>(binomial_quantile(128, p, 0.99)); }), "Binomial(B, p), mean over the routed blocks"));
   return c;
 }
 

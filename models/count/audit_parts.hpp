@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/count/audit.hpp"
+#include "models/count/rational.hpp"
 
 namespace fathom::audit_parts {
 
@@ -16,6 +17,14 @@ inline AuditFigure count(std::string name, std::string claimed, double value, st
 }
 inline AuditFigure number(std::string name, std::string claimed, double value, std::string formula) {
   return {std::move(name), std::move(claimed), value, FigureUnit::kNumber, std::move(formula)};
+}
+
+// The mean of f over the routed blocks, which differ where a schedule gives each its share.
+template <class F>
+double mean_over(const std::vector<Rational>& shares, F&& f) {
+  double sum = 0;
+  for (const Rational& share : shares) sum += f(share.value());
+  return sum / static_cast<double>(shares.size());
 }
 
 std::vector<AuditClaim> deck_claims(const AuditSetting& setting);         // 1-12

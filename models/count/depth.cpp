@@ -19,13 +19,14 @@ Rational forward_ratio(const Network& routed, std::string_view convention, std::
 
 namespace {
 
-Workload forward_list(const Network& network, std::int64_t length, bool full_mask, std::optional<RoutingRule> rule = {}) {
+Workload forward_list(const Network& network, std::int64_t length, bool full_mask, std::optional<RoutingRule> rule = {}, std::optional<Fraction> participation = {}) {
   Scenario scenario;
   scenario.length = length;
   scenario.logits = LogitsKind::kNone;
   scenario.full_mask = full_mask;
   scenario.write_cache = false;
   scenario.routing = rule;
+  scenario.participation = participation;
   return build(network, scenario);
 }
 
@@ -107,26 +108,50 @@ Rational skipping_share(const Network& routed, std::int64_t length) {
   return Rational(count, routed.layer_count());
 }
 
-Rational mean_capacity(const Network& routed, std::int64_t length) {
-  Rational sum;
-  std::int64_t count = 0;
-  for (std::int64_t l = 0; l < routed.layer_count(); ++l) {
-    const BlockConfig& block = routed.block(l);
-    if (!block.route) continue;
-    sum += block.route->capacity ? Rational::of(*block.route->capacity) : Rational(slots_of(*block.route, length), length);
-    ++count;
-  }
-  return count == 0 ? Rational(1) : sum / Rational(count);
+namespace {
+
+template <class Share>
+std::vector<Rational> shares_of(const Network& routed, Share&& share) {
+  std::vector<Rational> shares;
+  for (std::int64_t l = 0; l < routed.layer_count(); ++l)
+    if (const std::optional<Route>& route = routed.block(l).route) shares.push_back(share(*route));
+  return shares;
 }
 
-Rational mean_slots(const Network& routed, std::int64_t length) {
+Rational mean(const std::vector<Rational>& values) {
   Rational sum;
-  std::int64_t count = 0;
+  for (const Rational& value : values) sum += value;
+  return values.empty() ? Rational(1) : sum / Rational(static_cast<std::int64_t>(values.size()));
+}
+
+}  // namespace
+
+std::vector<Rational> capacity_shares(const Network& routed, std::int64_t length) {
+  return shares_of(routed, [length](const Route& route) { return route.capacity ? Rational::of(*route.capacity) : Rational(slots_of(route, length), length); });
+}
+std::vector<Rational> slot_shares(const Network& routed, std::int64_t length) {
+  return shares_of(routed, [length](const Route& route) { return Rational(slots_of(route, length), length); });
+}
+Rational mean_capacity(const Network& routed, std::int64_t length) { return mean(capacity_shares(routed, length)); }
+Rational mean_slots(const Network& routed, std::int64_t length) { return mean(slot_shares(routed, length)); }
+
+double routed_work(const Network& routed, std::int64_t length, const Fraction& more) {
+  double sum = 0;
+  std::vector<double> by_kind(routed.kinds.size(), -1);
   for (std::int64_t l = 0; l < routed.layer_count(); ++l) {
-    const BlockConfig& block = routed.block(l);
-    if (block.route) sum += Rational(slots_of(*block.route, length), length), ++count;
+    const std::optional<Route>& route = routed.block(l).route;
+    if (!route) continue;
+    double& work = by_kind[static_cast<size_t>(routed.layers[static_cast<size_t>(l)])];
+    if (work < 0) {
+      const Network block = only_block(routed, l);
+      const auto at = [&](const Fraction& share) { return sum_flops(forward_list(block, length, false, RoutingRule::kThreshold, share), [](const Op& op) { return op.part == Part::kProjection || op.part == Part::kFfn || op.part == Part::kExperts; }); };
+      const Fraction slots = make_fraction(slots_of(*route, length), length);
+      const Fraction wanted = make_fraction(slots.num * more.den + more.num * slots.den, slots.den * more.den);
+      work = at(wanted.num > wanted.den ? Fraction{1, 1} : wanted) - at({0, 1});
+    }
+    sum += work;
   }
-  return count == 0 ? Rational(1) : sum / Rational(count);
+  return sum;
 }
 
 Rational kv_saving(const Network& routed, std::int64_t length) {

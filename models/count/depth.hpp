@@ -46,6 +46,12 @@ Rational routed_share(const Network& routed);
 Rational skipping_share(const Network& routed, std::int64_t length);
 Rational mean_capacity(const Network& routed, std::int64_t length);
 Rational mean_slots(const Network& routed, std::int64_t length);
+// Those shares themselves, one per routed block: a schedule has several, and what is not linear in them is a mean over the blocks.
+std::vector<Rational> capacity_shares(const Network& routed, std::int64_t length);
+std::vector<Rational> slot_shares(const Network& routed, std::int64_t length);
+// Token work (products of projections, MLPs and experts) that tokens taking the routed blocks or parts cause: of C tokens each, and `more` of all tokens besides (at most all). From op lists
+// with that share, less those with none.
+double routed_work(const Network& routed, std::int64_t length, const Fraction& more);
 // KV bytes saved against the dense twin at this length, before page waste: with layers alike q (1 - rho).
 Rational kv_saving(const Network& routed, std::int64_t length);
 

@@ -44,10 +44,15 @@ std::int64_t hf_common(HfReader& r, Network& n, bool tie_default, std::int64_t m
   n.vocab = r.integer({"vocab_size"});
   n.tied = r.boolean_or({"tie_word_embeddings"}, tie_default);
   n.max_length = r.integer_or({"max_position_embeddings"}, max_length_default);
-  n.norm_epsilon = norm == HfNorm::kLayer ? r.real_or({"layer_norm_eps"}, 1e-5) : r.real_or({"rms_norm_eps"}, 1e-6);
+  switch (norm) {
+    case HfNorm::kRms: n.norm_epsilon = r.real_or({"rms_norm_eps"}, 1e-6); break;
+    case HfNorm::kRms5: n.norm_epsilon = r.real_or({"rms_norm_eps"}, 1e-5); break;
+    case HfNorm::kLayer: n.norm_epsilon = r.real_or({"layer_norm_eps"}, 1e-5); break;
+    case HfNorm::kFixed: n.norm_epsilon = 1e-5; break;
+  }
   n.positions = PositionKind::kRope;
   n.rope_base = hf_rope_base(r, rope_default);
-  n.norm = norm == HfNorm::kLayer ? NormKind::kLayer : NormKind::kRms;
+  n.norm = norm == HfNorm::kLayer || norm == HfNorm::kFixed ? NormKind::kLayer : NormKind::kRms;
   return r.integer({"num_hidden_layers"}, 1, 100000);
 }
 

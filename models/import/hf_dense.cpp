@@ -23,8 +23,8 @@ std::int64_t window_for(HfReader& r, const std::vector<HfSpan>& spans, std::int6
   return window;
 }
 
-void plain_llama(HfReader& r, Network& n, HfKvHeads kv_default, bool tie_default) {
-  const std::int64_t layers = hf_common(r, n, tie_default);
+void plain_llama(HfReader& r, Network& n, HfKvHeads kv_default, bool tie_default, HfNorm norm = HfNorm::kRms) {
+  const std::int64_t layers = hf_common(r, n, tie_default, 2048, 10000.0, norm);
   BlockConfig block;
   block.attention = hf_attention(r, n, kv_default);
   block.attention->qkv_bias = block.attention->out_bias = r.boolean_or({"attention_bias"}, false);
@@ -149,7 +149,7 @@ void gemma3(HfReader& r, Network& n, const HfOptions&) {
 }
 
 void phi3(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false, 4096);
+  const std::int64_t layers = hf_common(r, n, false, 4096, 10000.0, HfNorm::kRms5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
   block.attention->rope_dim = hf_partial_rotation(r, {"partial_rotary_factor"}, 1.0, block.attention->head_dim);
@@ -162,16 +162,14 @@ void phi3(HfReader& r, Network& n, const HfOptions&) {
   push_layers(n, block, spans, window_for(r, spans, window));
 }
 
-// OLMo 1: LayerNorm without any parameter. OLMo 2: RMSNorm after attention and MLP, query/key norm over the whole row.
+// OLMo 1: LayerNorm without any parameter, its epsilon in the code and in no file. OLMo 2: RMSNorm after attention and MLP, query/key norm over the whole row.
 void olmo(HfReader& r, Network& n, const HfOptions&) {
-  plain_llama(r, n, HfKvHeads::kSameAsHeads, false);
-  n.norm = NormKind::kLayer;
+  plain_llama(r, n, HfKvHeads::kSameAsHeads, false, HfNorm::kFixed);
   n.norm_gain = n.norm_bias = false;
-  n.norm_epsilon = 1e-5;
-  r.irrelevant({"clip_qkv"});
+  r.irrelevant({"clip_qkv", "rms_norm_eps", "layer_norm_eps"});
 }
 void olmo2(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false);
+  const std::int64_t layers = hf_common(r, n, false, 2048, 10000.0, HfNorm::kRms5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
   block.attention->qkv_bias = block.attention->out_bias = r.boolean_or({"attention_bias"}, false);

@@ -18,7 +18,7 @@ MlpConfig expert_mlp(const MoeConfig& moe, ActivationKind activation) {
 }
 
 void mixtral(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false, 131072, 1e6);
+  const std::int64_t layers = hf_common(r, n, false, 131072, 1e6, HfNorm::kRms5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kEight);
   MoeConfig moe;
@@ -95,7 +95,7 @@ void qwen3_moe(HfReader& r, Network& n, const HfOptions&) {
 }
 
 void olmoe(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false, 4096);
+  const std::int64_t layers = hf_common(r, n, false, 4096, 10000.0, HfNorm::kRms5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kSameAsHeads);
   block.attention->qkv_bias = block.attention->out_bias = r.boolean_or({"attention_bias"}, false);
@@ -125,9 +125,8 @@ void granitemoe(HfReader& r, Network& n, const HfOptions&) {
 
 // Phi-3.5 MoE: LayerNorms with bias, biases of all projections and, where the file says so, of the head.
 void phimoe(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false, 4096, 1e6);
+  const std::int64_t layers = hf_common(r, n, false, 4096, 1e6, HfNorm::kRms5);  // the key is so called
   n.norm = NormKind::kLayer;
-  n.norm_epsilon = r.real_or({"rms_norm_eps"}, 1e-5);
   n.head_bias = r.boolean_or({"lm_head_bias"}, false);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kEight);
@@ -143,7 +142,7 @@ void phimoe(HfReader& r, Network& n, const HfOptions&) {
 }
 
 void gpt_oss(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false, 131072, 150000);
+  const std::int64_t layers = hf_common(r, n, false, 131072, 150000, HfNorm::kRms5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kRequired, 64);
   AttentionConfig& a = *block.attention;
@@ -229,7 +228,7 @@ void deepseek_v3(HfReader& r, Network& n, const HfOptions& o) {
 // Experts at layers step-1, 2 step-1, ... or in moe_layers; every fourth layer attends to everything and has no
 // rotation, the others work in chunks.
 void llama4(HfReader& r, Network& n, const HfOptions&) {
-  const std::int64_t layers = hf_common(r, n, false, 131072, 500000);
+  const std::int64_t layers = hf_common(r, n, false, 131072, 500000, HfNorm::kRms5);
   BlockConfig block;
   block.attention = hf_attention(r, n, HfKvHeads::kEight, 128);
   AttentionConfig& a = *block.attention;

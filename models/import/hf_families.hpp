@@ -22,8 +22,9 @@ const std::vector<HfFamily>& hf_gpt_families();
 const std::vector<HfFamily>& hf_expert_families();
 
 // hidden_size, vocab_size, num_attention_heads; tie_word_embeddings, max_position_embeddings, rms_norm_eps, rope_theta.
-// Sets the network's globals for a rotary RMSNorm model, or with HfNorm::kLayer for one of LayerNorms (layer_norm_eps); returns L.
-enum class HfNorm { kRms, kLayer };
+// Sets the network's globals for a rotary RMSNorm model, or with HfNorm::kLayer for one of LayerNorms (layer_norm_eps), with kFixed for one of LayerNorms whose epsilon
+// is in no file; returns L.
+enum class HfNorm { kRms, kRms5, kLayer, kFixed };  // kRms: 1e-6 where the file names no epsilon; the others 1e-5
 std::int64_t hf_common(HfReader& r, Network& n, bool tie_default, std::int64_t max_length_default = 2048,
                        double rope_default = 10000.0, HfNorm norm = HfNorm::kRms);
 

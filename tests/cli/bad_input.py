@@ -92,6 +92,8 @@ class BadInput(CliTest):
         ):
             self.quick(3, words, "count", "gpt2-124m", *arguments)
         self.quick(2, "not an integer", "count", "gpt2-124m", "--batch", "1e3")
+        for flag, words in (("--dtype", "f32,bf16"), ("--logits", "all,last"), ("--routing", "topk,threshold"), ("--participation", "0.1:0.5:0.1"), ("--mla", "naive,absorbed"), ("--kv-dtype", "f32,f8"), ("--weight-dtype", "f8,i8")):
+            self.quick(3, [f"{flag}: '{words}' is a list", "fathom sweep takes lists"], "count", "mod-tiny", flag, words)
         self.quick(2, "not an integer", "count", "gpt2-124m", "--seq", "1,,2")
 
     def test_what_is_wrong_is_named(self):
@@ -102,7 +104,7 @@ class BadInput(CliTest):
 
         route, latent = "[route]\nevery = 2\ncapacity = 1/4\n", "rope_dim = 8\n[mla]\nkv_rank = 16\nnope_dim = 8\nv_dim = 8\n"
         self.quick(3, ["named.ini:7", "2147483648 heads of 2 elements of head_dim are 4294967296"], "count", model(heads=2**31, head_dim=2))
-        self.quick(3, ["named.ini:2", "must be 1 to 2147483648, not 1099511627780"], "count", model(width=2**40 + 4))
+        self.quick(3, ["named.ini:2", "1099511627780 is out of range; allowed are 1 to 2147483648"], "count", model(width=2**40 + 4))
         self.quick(3, ["too large to plan", "--batch, --seq, --context"], "count", "dense-60m", "--phase", "decode", "--context", str(2**40), "--batch", str(2**22))
         self.quick(3, "--run-tokens: 1e30 tokens are", "count", "gpt2-124m", "--phase", "train", "--run-tokens", "1e30")
         whole = (ARGUMENTS.source / "tests/data/hf/llama-3-8b.json").read_text()

@@ -43,6 +43,17 @@ class Count(CliTest):
             self.refuses(3, "", "count", "mod-tiny", "--batch", text)
         self.refuses(3, "batch", "count", "mod-tiny", "--batch=-1")
 
+    def test_a_list_of_phases(self):
+        """As the option said twice, for every command that takes lists."""
+        for command in (("count",), ("predict", "--on", "h200")):
+            listed = self.json(*command, "mod-tiny", "--phase", "train,decode,generate", "--seq", "16", "--batch", "1,2", "-o", "json")["results"]
+            twice = self.json(*command, "mod-tiny", "--phase", "train", "--phase", "decode", "--phase", "generate", "--seq", "16", "--batch", "1,2", "-o", "json")["results"]
+            self.assertEqual([(r["scenario"]["phase"], r["scenario"]["batch"]) for r in listed], [(r["scenario"]["phase"], r["scenario"]["batch"]) for r in twice])
+            self.assertEqual([r["totals"] for r in listed], [r["totals"] for r in twice])
+            self.assertEqual(len(listed), 6)
+        self.refuses(3, "unknown phase ''", "count", "mod-tiny", "--phase", "train,")
+        self.refuses(3, "did you mean 'decode'?", "count", "mod-tiny", "--phase", "train,decod")
+
     def test_an_option_does_not_swallow_the_model(self):
         self.run_fathom("count", "--phase", "train", "dense-60m")
         self.run_fathom("count", "--save", "x.json", "mod-tiny")

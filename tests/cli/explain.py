@@ -63,6 +63,45 @@ class Explain(CliTest):
         self.assertIn("--step-time 1.2s", self.run_fathom("explain", "mfu", *train).stdout)
         self.assertIn("--run-tokens", self.run_fathom("explain", "run_flops", *train).stdout)
 
+    def test_what_a_utilisation_divides(self):
+        """MFU divides the FLOPs of the model as the convention counts them, HFU those that run; neither is flops_matmul where rows are random, dropped or computed again."""
+        known = ("--step-time", "2ms", "--peak", "100GFLOP/s", "--devices", "3")  # 0.6 GFLOP are possible
+        possible = 6e8
+        def fields(*arguments):
+            page = self.run_fathom("explain", *arguments, *known, "--width", "400").stdout
+            return dict(re.findall(r"(?m)^(\S.*?)  +(\S.*)$", page)), page
+        number = lambda text: float(text.split(" ")[0].replace(",", ""))
+        for model, *scenario in (("gpt2-124m", "--phase", "train", "--seq", "64", "--recompute", "full"), ("mod-60m", "--phase", "decode", "--context", "100", "--batch", "4"), ("mixtral-8x7b", "--seq", "32"), ("gpt2-124m", "--phase", "train", "--seq", "64"),
+                                 ("gpt2-124m", "--phase", "train", "--seq", "64", "--convention", "palm"), ("gpt2-124m", "--phase", "train", "--seq", "64", "--convention", "8nd"), ("llama-3-8b", "--seq", "16", "--logits", "all", "--convention", "full")):
+            convention = scenario[-1] if "--convention" in scenario else "exact"
+            plain = scenario[:-2] if "--convention" in scenario else scenario
+            totals = self.json("count", model, *scenario, *known, "-o", "json")["totals"]
+            shown, page = fields("mfu", model, *scenario)
+            self.assertEqual(number(shown["divided by"]), possible)
+            self.assertAlmostEqual(number(shown[f"model FLOP, {convention}"]) / possible, totals["mfu"], delta=totals["mfu"] * 1e-13, msg=page)
+            self.assertAlmostEqual(number(shown["result"]) / 100, totals["mfu"], delta=5.1e-4)
+            shown, page = fields("hfu", model, *plain)
+            self.assertAlmostEqual(number(shown["executed FLOP"]) / possible, totals["hfu"], delta=totals["hfu"] * 1e-13, msg=page)
+            self.assertAlmostEqual(number(shown["result"]) / 100, totals["hfu"], delta=5.1e-4)
+        # By hand: 12 layers of 2 x 64 x 768 x 9216 in products and 3072 x 2080 in cores, 64 rows of logits; training is three times that, recomputation of the layers one more.
+        layers, head = 12 * (2 * 64 * 768 * 9216 + 3072 * 2080), 2 * 64 * 768 * 50257
+        train = ("gpt2-124m", "--phase", "train", "--seq", "64", "--recompute", "full")
+        self.assertEqual(fields("mfu", *train)[0]["model FLOP, exact"], f"{3 * (layers + head):,} FLOP")
+        executed = number(fields("hfu", *train)[0]["executed FLOP"])
+        self.assertGreaterEqual(executed, 4 * layers + 3 * head)
+        self.assertGreater(executed, self.json("count", *train, "-o", "json")["totals"]["flops_matmul"] - 1)
+        self.assertIn("a generation has many", self.run_fathom("explain", "mfu", "gpt2-124m", "--phase", "generate", *known).stdout)
+
+    def test_a_convention_where_it_changes_the_figure(self):
+        flops = self.json("count", "gpt2-124m", "--seq", "64", "--convention", "palm", "-o", "json")["convention"]["flops"]
+        page = self.run_fathom("explain", "convention_flops", "gpt2-124m", "--seq", "64", "--convention", "palm", "--width", "400").stdout
+        self.assertRegex(page, rf"(?m)^result +{flops:,} FLOP$")
+        self.assertIn("fathom explain convention palm gpt2-124m", page)
+        for topic in ("hfu", "flops_matmul", "mlp/up", "total"):
+            self.assertIn("--convention changes nothing here: only mfu and convention_flops", self.run_fathom("explain", topic, "gpt2-124m", "--convention", "palm").stderr)
+        self.assertIn("--convention changes nothing here", self.run_fathom("explain", "mfu", "--convention", "palm").stderr)
+        self.refuses(3, "did you mean 'palm'?", "explain", "mfu", "gpt2-124m", "--convention", "plam")
+
     def test_a_convention_in_numbers(self):
         """Files carry numbers, not grouped text; the reasons of a difference add up to it."""
         made = self.json("explain", "convention", "palm", "gpt2-124m", "--seq", "1024", "-o", "json")

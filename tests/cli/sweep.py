@@ -85,6 +85,68 @@ class Sweep(CliTest):
         self.refuses(2, "--run-tokens", "sweep", "mod-tiny", "--phase", "train", "--columns", "run_flops")
         self.refuses(3, "did you mean 'palm'?", "sweep", "mod-tiny", "--convention", "plam")
 
+    def test_conventions_are_an_axis(self):
+        rows = self.rows("gpt2-124m", "mod-tiny", "--seq", "64,65", "--phase", "prefill,train,decode", "--convention", "exact,palm,causal-half,full")
+        self.assertEqual(len(rows), 2 * 6 * 4)
+        self.assertEqual({row["convention"] for row in rows}, {"exact", "palm", "causal-half", "full"})
+        for row in rows:
+            reach = ("--context", row["context"]) if row["context"] else ("--seq", row["seq"])
+            record = self.json("count", row["model"], "--phase", row["phase"], *reach, "--convention", row["convention"], "-o", "json")
+            figure = record["convention"]["flops"]
+            self.assertEqual(row["convention_flops"], "" if figure is None else str(figure), row)
+            self.assertEqual(int(row["flops_matmul"]), record["totals"]["flops_matmul"])
+        # One name is an axis of one value; two names of one convention are two rows.
+        self.assertEqual([row["convention"] for row in self.rows("mod-tiny", "--convention", "palm")], ["palm"])
+        same = self.rows("gpt2-124m", "--seq", "64", "--convention", "maxtext,causal-half", "--columns", "convention_flops")
+        self.assertEqual([row["convention"] for row in same], ["maxtext", "causal-half"])
+        self.assertEqual(same[0]["convention_flops"], same[1]["convention_flops"])
+        self.assertNotIn("convention", self.rows("mod-tiny")[0])
+        front = self.rows("gpt2-124m", "--seq", "64", "--convention", "exact,full", "--pareto", "convention_flops", "-o", "csv")
+        self.assertEqual([row["convention"] for row in front], ["exact"])
+        self.refuses(3, "did you mean 'palm'?", "sweep", "mod-tiny", "--convention", "exact,plam")
+        self.refuses(3, ["'exact,palm' is a list", "fathom sweep"], "count", "mod-tiny", "--convention", "exact,palm")
+
+    def test_generations_are_rows(self):
+        """A row is what count and predict say of that generation, whatever the order in which rows come."""
+        figures = ("params_total", "flops_matmul", "flops_expected", "elements_vector", "bytes_read", "bytes_read_expected", "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "peak_bytes")
+        models = ("mod-tiny", "mixtral-8x7b", "local-global", "mode-integrated", "mod-adapter")
+        for model in models:
+            rows = self.rows(model, "--phase", "generate", "--prompt", "7,40", "--tokens", "1,2,9:30:7", "--batch", "1,3", "--columns", ",".join(figures))
+            self.assertEqual([(row["prompt"], row["tokens"], row["batch"]) for row in rows], [(p, t, b) for p in ("7", "40") for t in ("1", "2", "9", "16", "23", "30") for b in ("1", "3")])
+            for row in rows:
+                self.assertEqual((row["phase"], row["status"]), ("generate", ""))
+                totals = self.json("count", model, "--phase", "generate", "--prompt", row["prompt"], "--tokens", row["tokens"], "--batch", row["batch"], "-o", "json")["totals"]
+                for key in figures:
+                    if key in totals:
+                        self.assertEqual(float(row[key]) if isinstance(totals[key], float) else int(row[key]), totals[key], (row, key))
+        # Tokens innermost: sums that go on from the row before. Options of the cache, of routing and of another convention are read.
+        for extra in ((), ("--kv-dtype", "f8", "--kv-page", "16"), ("--participation", "0.3"), ("--convention", "full"), ("--mla", "absorbed")):
+            model = "latent-attention" if "--mla" in extra else "mod-60m"
+            for row in self.rows(model, "--phase", "generate", "--prompt", "20", "--tokens", "1:12", *extra):
+                record = self.json("count", model, "--phase", "generate", "--prompt", "20", "--tokens", row["tokens"], *extra, "-o", "json")
+                for key in ("flops_matmul", "bytes_read", "bytes_written", "kv_bytes"):
+                    self.assertEqual(int(row[key]), record["totals"][key], (extra, row))
+                self.assertEqual(float(row["flops_expected"]) if "flops_expected" in row else 0, record["totals"].get("flops_expected", 0), (extra, row))
+                if "--convention" in extra:
+                    self.assertEqual(row["convention_flops"], str(record["convention"]["flops"]))
+        # Beside other phases, with lengths of their own.
+        rows = self.rows("mod-tiny", "--phase", "generate,decode,prefill", "--prompt", "8", "--tokens", "3", "--context", "9", "--seq", "16", "--columns", "flops")
+        self.assertEqual([(row["phase"], row["seq"], row["prompt"], row["context"], row["tokens"]) for row in rows], [("generate", "", "8", "", "3"), ("decode", "", "", "9", ""), ("prefill", "16", "", "", "")])
+        bad = self.rows("mod-tiny", "--phase", "generate", "--tokens", "2,0")
+        self.assertIn("tokens: must be at least 1", bad[1]["status"])
+
+    def test_generations_are_predicted(self):
+        keys = ("predicted_s", "predicted_ttft_s", "predicted_tpot_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s")
+        for machine in ("h200", ARGUMENTS.source / "tests/golden/data/machine.ini"):
+            for row in self.rows("mod-60m", "--phase", "generate", "--prompt", "30", "--tokens", "1,2,20", "--batch", "1,4", "--do", "predict", "--on", machine, "--columns", ",".join(keys)):
+                totals = self.json("predict", "mod-60m", "--phase", "generate", "--prompt", "30", "--tokens", row["tokens"], "--batch", row["batch"], "--on", machine, "-o", "json")["totals"]
+                for key in keys:
+                    self.assertEqual(float(row[key]) if row[key] else None, totals.get(key), (row, key))
+        measured = self.rows("mod-tiny", "--phase", "generate", "--prompt", "4", "--tokens", "3", "--do", "compare", "--backend", "reference", "--on", ARGUMENTS.source / "tests/golden/data/machine.ini")[0]
+        self.assertGreater(float(measured["measured_s"]), float(measured["ttft_s"]))
+        self.assertGreater(float(measured["predicted_s"]), 0)
+        self.assertEqual(measured["status"], "")
+
     def test_a_bad_combination_is_a_row(self):
         result = self.run_fathom("sweep", "dense-60m", "--set", "heads=5,9", "--set", "width=576")
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
@@ -277,7 +339,29 @@ class Sweep(CliTest):
             self.assertEqual(status, 0)
             return usage.ru_maxrss
 
-        self.assertLess(peak("1:20000") - peak("1:2000"), 4096)  # KiB; the list of 18000 batches itself is under 1 MiB
+        self.assertLess(peak("1:20000") - peak("1:2000"), 4096)  # KiB
+
+    def test_a_range_is_three_numbers(self):
+        """Millions of values of any axis take no more memory than ten: one row is read, and the program ends with its reader."""
+        if sanitized():
+            self.skipTest("a sanitizer holds freed memory back")
+
+        def peak(*arguments):
+            program = subprocess.Popen([ARGUMENTS.fathom, "sweep", "dense-60m", *arguments, "--jobs", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            program.stdout.readline()
+            program.stdout.readline()
+            program.stdout.close()
+            _, status, usage = os.wait4(program.pid, 0)
+            program.returncode = status
+            self.assertEqual(status, 0, arguments)
+            return usage.ru_maxrss
+
+        small = peak("--seq", "1:10", "--batch", "1:100000")
+        for arguments in (("--seq", "1:5000000:1"), ("--seq", "1:10000000000:3,7"), ("--set", "mlp=64:2000000000:64"), ("--set", "window=1:4000000", "--seq", "1:4000000"), ("--mod-every", "2", "--capacity", "0.000001:1:0.000001"),
+                          ("--mod-every", "2", "--slots", "0:9000000"), ("--phase", "decode", "--mod-every", "2", "--participation", "0.000001:1:0.000001"), ("--phase", "generate", "--prompt", "1:5000000", "--tokens", "2,3")):
+            self.assertLess(peak(*arguments, "--batch", "1:100000") - small, 4096, arguments)  # KiB
+        rows = self.rows("dense-60m", "--seq", "999999999:1000000001", "--columns", "flops")
+        self.assertEqual([row["seq"] for row in rows], ["999999999", "1000000000", "1000000001"])
 
 
 if __name__ == "__main__":

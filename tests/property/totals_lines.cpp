@@ -36,6 +36,16 @@ std::optional<Network> varied(const Network& base, const std::string& key, std::
   }
 }
 
+// What counting gives, and with `blocks` what its expectation is made of; none where the network or the scenario is refused.
+std::optional<ListTotals> counted_unless_refused(const Network& network, const Scenario& scenario, bool expectations, std::vector<BlockExpectation>* blocks = nullptr) {
+  try {
+    return expectations && blocks ? count_totals(network, scenario, *blocks) : count_totals(network, scenario, expectations);
+  } catch (const Error& error) {
+    REQUIRE(error.kind() == ErrorKind::kInput);
+    return std::nullopt;
+  }
+}
+
 void same(const ListTotals& a, const ListTotals& b, bool expectations) {
   CHECK(a.total == b.total);
   CHECK(a.flops_by_part == b.flops_by_part);
@@ -73,14 +83,9 @@ TEST_CASE("networks along one size are those that counting gives", "[totals_line
         for (std::int64_t at = 0; at < key.steps; ++at) {
           const std::optional<Network> network = varied(base, key.name, key.from + at * key.step);
           if (!network) continue;
-          std::optional<ListTotals> counted;
           std::vector<BlockExpectation> blocks;
-          try {
-            counted = expectations ? count_totals(*network, scenario, blocks) : count_totals(*network, scenario);
-          } catch (const Error& error) {
-            REQUIRE(error.kind() == ErrorKind::kInput);
-            continue;
-          }
+          const std::optional<ListTotals> counted = counted_unless_refused(*network, scenario, expectations, &blocks);
+          if (!counted) continue;
           CAPTURE(seed, phase_name(phase), key.name, at, expectations);
           if (const ListTotals* known = line.totals(id, at, *network, scenario, expectations)) {
             same(*known, *counted, expectations);
@@ -246,13 +251,8 @@ TEST_CASE("networks of the same kinds of layers, in other numbers and with other
         }
         if (shares) scenario.participation = make_fraction(draw(11), 11);
         const bool expectations = seed % 3 != 0;
-        std::optional<ListTotals> counted;
-        try {
-          counted = count_totals(network, scenario, expectations);
-        } catch (const Error& error) {
-          REQUIRE(error.kind() == ErrorKind::kInput);
-          continue;
-        }
+        const std::optional<ListTotals> counted = counted_unless_refused(network, scenario, expectations);
+        if (!counted) continue;
         CAPTURE(seed, phase_name(phase), at, expectations);
         const ListTotals* known = memo.totals(family, network, scenario, expectations);
         if (!known) continue;
@@ -304,12 +304,7 @@ TEST_CASE("prefills by threshold along lengths", "[totals_lines]") {
     const bool expectations = seed % 3 != 0;
     TotalsMemo memo;
     LengthLine line;
-    try {
-      count_totals(network, s, expectations);
-    } catch (const Error& error) {
-      REQUIRE(error.kind() == ErrorKind::kInput);
-      continue;
-    }
+    if (!counted_unless_refused(network, s, expectations)) continue;
     for (std::int64_t k = 1; k < 60; ++k) {
       s.length = k % 17 == 16 ? 2 : k < 40 ? k : k * k * 7;
       for (const std::int64_t batch : {2, 5, 9}) {
@@ -376,13 +371,8 @@ TEST_CASE("prefills and training of random networks along lengths, whatever rout
         for (const std::int64_t batch : {1, 3}) {
           if (batch > 1 && k % 4 != 0) continue;
           s.batch = batch;
-          std::optional<ListTotals> counted;
-          try {
-            counted = count_totals(network, s, expectations);
-          } catch (const Error& error) {
-            REQUIRE(error.kind() == ErrorKind::kInput);
-            continue;
-          }
+          const std::optional<ListTotals> counted = counted_unless_refused(network, s, expectations);
+          if (!counted) continue;
           CAPTURE(seed, phase_name(phase), expectations, s.length, batch);
           same(memo.totals(network, 1, s, expectations), *counted, expectations);
           ++steps;

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <filesystem>
+#include <tuple>
 
 #include "lib/error.hpp"
 #include "models/import/hf_config.hpp"
@@ -137,4 +138,32 @@ TEST_CASE("JSON that is no configuration", "[hf]") {
   CHECK(line_of(many + "]}") == 1);
   CHECK_THROWS_AS(import_hf_config(std::string(11 << 20, ' '), "config.json"), Error);
   CHECK_THROWS_AS(read_hf_config(kFolder + "no-such-file.json"), Error);
+}
+
+TEST_CASE("the epsilon of norms where a file names none", "[hf]") {
+  const std::string tiny = std::string(kTinyHf) + R"(, "num_key_value_heads": 4)";
+  for (const auto& [family, key, epsilon] : {std::tuple{"llama", "rms_norm_eps", 1e-6}, std::tuple{"mistral", "rms_norm_eps", 1e-6}, std::tuple{"qwen3", "rms_norm_eps", 1e-6}, std::tuple{"granite", "rms_norm_eps", 1e-6},
+                                              std::tuple{"olmo2", "rms_norm_eps", 1e-5}, std::tuple{"olmoe", "rms_norm_eps", 1e-5}, std::tuple{"mixtral", "rms_norm_eps", 1e-5}, std::tuple{"phi3", "rms_norm_eps", 1e-5},
+                                              std::tuple{"phimoe", "rms_norm_eps", 1e-5}, std::tuple{"cohere", "layer_norm_eps", 1e-5}}) {
+    CAPTURE(family);
+    const Network n = import_small(family, tiny);
+    CHECK(n.norm_epsilon == epsilon);
+    std::string notes;
+    for (const std::string& note : n.notes) notes += note + "\n";
+    const std::string said = std::string("default: ") + key + (epsilon == 1e-6 ? " = 1e-06" : " = 1e-05");
+    CAPTURE(notes);
+    CHECK(notes.find(said) != std::string::npos);
+    CHECK(notes.find("_eps", notes.find(said) + said.size()) == std::string::npos);  // once
+    CHECK(import_small(family, tiny + ", \"" + key + "\": 0.25").norm_epsilon == 0.25);
+  }
+  // OLMo 1 normalises without gain, bias or a key for the epsilon: none is listed as a default, and one that stands there is ignored.
+  const Network olmo = import_small("olmo", tiny);
+  CHECK(olmo.norm == NormKind::kLayer);
+  CHECK_FALSE(olmo.norm_gain);
+  CHECK_FALSE(olmo.norm_bias);
+  CHECK(olmo.norm_epsilon == 1e-5);
+  for (const std::string& note : olmo.notes) CHECK(note.find("_eps") == std::string::npos);
+  const Network stated = import_small("olmo", tiny + R"(, "rms_norm_eps": 1e-6)");
+  CHECK(stated.norm_epsilon == 1e-5);
+  CHECK(has_note(stated, "ignored: known to change no count: rms_norm_eps"));
 }

@@ -353,8 +353,75 @@ TEST_CASE("keys that change nothing are noted with their line, defaults and inhe
   CHECK(notes(base + "parallel_norms = 2\nsinks = no\nnorm_bias = yes\nrope_base = 500\n").empty());
   CHECK(notes(base + route + "gate = tanh\ngate_beta = 0.5\n").empty());
   CHECK(notes(base + route + "gate_beta = 0.5\n") == std::vector<std::string>{"line 10: gate_beta changes nothing: only the gate tanh reads it"});
+  // What is routed is the MLP: keys and values are those of all tokens whatever kv says. Slots are as many as they say.
+  CHECK(notes(base + route + "kv = all\n").empty());
+  CHECK(notes(base + route + "part = attention\nkv = all\n").empty());
+  CHECK(notes(base + route + "part = mlp\nkv = all\n") == std::vector<std::string>{"line 11: kv changes nothing: attention is not routed, so that every token has keys and values whatever it says"});
+  const std::string slots = "[route]\nevery = 2\nslots = 8\n";
+  CHECK(notes(base + slots + "min_slots = 4\n") == std::vector<std::string>{"line 10: min_slots changes nothing: slots say how many there are"});
+  CHECK(notes(base + route + "min_slots = 4\n").empty());
+  CHECK(refused(base + slots + "min_slots = 9\n").second == "min_slots");
   // A key of [network] is idle where no block reads it; one of a block, where that block does not.
   const std::string blocks = "pattern = a b\n[block.a]\n[block.b]\nattention = no\n", head = "[network]\nwidth = 64\nvocab = 9\nheads = 4\nmlp = 8\n";
   CHECK(notes(head + "sinks = yes\n" + blocks).empty());
   CHECK(notes(head + blocks + "sinks = yes\n") == std::vector<std::string>{"line 10: sinks changes nothing: the block has no attention"});
+}
+
+TEST_CASE("a number out of range is refused with the range that is enforced", "[ini]") {
+  const std::string network = "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\nmlp = 8\n";
+  const auto with = [](const std::string& text, const std::string& key, const std::string& value) {  // in place of that key, or as the last
+    const std::size_t at = text.find("\n" + key + " = ");
+    if (at == std::string::npos) return text + key + " = " + value + "\n";
+    return text.substr(0, at + 1) + key + " = " + value + text.substr(text.find('\n', at + 1));
+  };
+  const auto message = [&](const std::string& text, const std::string& key, const std::string& value) -> std::string {
+    try {
+      parse_network_ini(with(text, key, value), "t.ini");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kInput);
+      CHECK(error.where().key == key);
+      return error.message();
+    }
+    return "";
+  };
+  const std::string moe = network + "[moe]\nexperts = 8\npicks = 1\nexpert_width = 16\n", route = network + "[route]\nevery = 2\ncapacity = 1/4\n", slots = network + "[route]\nevery = 2\nslots = 4\n";
+  const std::string latent = network + "[mla]\nkv_rank = 16\nnope_dim = 8\nv_dim = 8\n", lora = network + "[lora]\nrank = 4\ntargets = q\n";
+  const std::int64_t size = std::int64_t{1} << 31, experts = std::int64_t{1} << 20, tokens = std::int64_t{1} << 40;
+  struct Key {
+    const std::string& text;
+    const char* key;
+    std::int64_t low, high;
+  };
+  const Key keys[] = {{network, "width", 1, size},      {network, "vocab", 1, size},         {network, "max_length", 0, tokens},  {network, "mtp", 0, 64},          {network, "layers", 1, 100000},
+                      {network, "heads", 1, size},      {network, "head_dim", 1, size},      {network, "window", 1, tokens},      {network, "chunk", 1, tokens},    {network, "mlp", 0, size},
+                      {moe, "experts", 1, experts},     {moe, "expert_width", 1, size},      {moe, "shared_experts", 0, experts}, {moe, "shared_width", 0, size},   {moe, "noops", 0, experts},
+                      {latent, "kv_rank", 1, size},     {latent, "q_rank", 0, size},         {latent, "nope_dim", 1, size},       {latent, "v_dim", 1, size},       {slots, "slots", 0, tokens},
+                      {route, "min_slots", 0, tokens},  {route, "router_hidden", 0, size},   {route, "predictor", 1, size},       {route, "adapter", 0, size},      {lora, "rank", 1, size}};
+  for (const Key& each : keys) {
+    const std::string range = std::to_string(each.low) + " to " + std::to_string(each.high);
+    CAPTURE(each.key, range);
+    for (const std::string& value : {std::to_string(each.low - 1), std::to_string(each.high + 1), std::string("9223372036854775807"), std::string("99999999999999999999999")})
+      CHECK(message(each.text, each.key, value) == value + " is out of range; allowed are " + range);
+    // Both ends are within it: another rule may refuse them (heads of a width, a matrix of too many elements), the range does not.
+    for (const std::int64_t value : {each.low, each.high}) {
+      const std::string text = with(each.text, each.key, std::to_string(value));
+      try {
+        parse_network_ini(text, "t.ini");
+      } catch (const Error& error) {
+        CHECK(error.message().find("out of range") == std::string::npos);
+        CHECK(error.message().find("must be 1 to") == std::string::npos);
+        CHECK(error.message().find("must be 0 to") == std::string::npos);
+      }
+    }
+  }
+  // Ranges that other keys decide are in words, and in their numbers where the value could be one.
+  CHECK(message(network, "padded_vocab", "-1") == "-1 is out of range; allowed are 0, or vocab to 2147483648");
+  CHECK(message(network, "padded_vocab", "99") == "must be 0 or at least vocab (100), not 99");
+  CHECK(message(network, "kv_heads", "-1") == "-1 is out of range; allowed are 1 to heads, which it divides");
+  CHECK(message(network, "rope_dim", "-2") == "-2 is out of range; allowed are 0 to head_dim");
+  CHECK(message(network, "rope_dim", "18") == "layer 0: must be 0 to 16, not 18");
+  CHECK(message(moe, "picks", "0") == "0 is out of range; allowed are 1 to experts + noops");
+  CHECK(message(moe, "picks", "9") == "layer 0: must be 1 to 8, not 9");
+  CHECK(message(network, "norms", "3") == "must be 2 or 4, not 3");
+  CHECK(message(network, "parallel_norms", "-7") == "must be 1 or 2, not -7");
 }

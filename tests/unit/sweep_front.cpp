@@ -31,13 +31,19 @@ std::vector<std::uint64_t> front_by_definition(const std::vector<std::vector<dou
 }  // namespace
 
 TEST_CASE("the front of a sweep is that of the definition, in the order of the first objective", "[sweep_front]") {
-  for (int objectives = 1; objectives <= 3; ++objectives)
+  std::size_t longest = 0, dropped = 0;
+  for (int objectives = 1; objectives <= 5; ++objectives)
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
-      testing::HashRandom random(seed * 3 + static_cast<std::uint64_t>(objectives));
-      // Few values, so that rows are equal in one objective, and in all.
-      std::vector<std::vector<double>> rows(40);
-      for (std::vector<double>& row : rows)
-        for (int i = 0; i < objectives; ++i) row.push_back(std::floor(random.uniform() * 9));
+      testing::HashRandom random(seed * 5 + static_cast<std::uint64_t>(objectives));
+      // Few values, so that rows are equal in one objective, and in all; many, and values that get better from row to row, so that fronts are long and come and go.
+      const std::vector<double> scales = {9, 9, 1e6, 1e6, 1e-9};
+      const double scale = scales[seed % 5], drift = seed % 3 == 0 ? 3.0 : 0;
+      std::vector<std::vector<double>> rows(seed % 5 == 0 ? 40 : 250);
+      for (std::size_t r = 0; r < rows.size(); ++r)
+        for (int i = 0; i < objectives; ++i) rows[r].push_back(scale * (std::floor(random.uniform() * (seed % 5 < 2 ? 9 : 1e5)) / 9 - drift * static_cast<double>(r * (seed % 2))));
+      // Half of the seeds: on one plane, so that of three objectives and more nearly all rows are kept.
+      if (objectives > 2 && seed % 4 == 1)
+        for (std::vector<double>& row : rows) row[0] = scale * 1e5 - row[1] - row[2];
       std::vector<Objective> names;
       for (int i = 0; i < objectives; ++i) names.push_back({std::string(1, static_cast<char>('a' + i)), false});
       SweepFront front(names);
@@ -51,7 +57,32 @@ TEST_CASE("the front of a sweep is that of the definition, in the order of the f
       CHECK(std::is_sorted(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.values < b.values || (a.values == b.values && a.row < b.row); }));
       std::sort(found.begin(), found.end());
       CHECK(found == front_by_definition(rows));
+      longest = std::max(longest, found.size());
+      dropped += rows.size() - found.size();
     }
+  CHECK(longest > 240);
+  CHECK(dropped > 20'000);
+}
+
+TEST_CASE("a front of every row, and of rows that are all alike", "[sweep_front]") {
+  // On a sphere's octant no row is better than another; the last row beats all.
+  SweepFront front({{"a", false}, {"b", false}, {"c", false}});
+  testing::HashRandom random(7);
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const double u = random.uniform(), v = random.uniform();
+    front.offer(i, {std::sqrt(u), std::sqrt((1 - u) * v), std::sqrt((1 - u) * (1 - v))}, "on the sphere");
+  }
+  // sqrt rounds, so that a few neighbours in one value may lose in the others; u differs in all.
+  CHECK(front.sorted().size() > 2990);
+  front.offer(3000, {-1, -1, -1}, "best");
+  REQUIRE(front.sorted().size() == 1);
+  CHECK(front.sorted()[0].line == "best");
+  for (std::uint64_t i = 3001; i < 4000; ++i) front.offer(i, {-1, -1, -1}, "as good");
+  CHECK(front.sorted().size() == 1000);
+  front.offer(4000, {-1, -1, -0.5}, "worse");
+  CHECK(front.sorted().size() == 1000);
+  front.offer(4001, {-1, -1, -2}, "better in one");
+  CHECK(front.sorted().size() == 1);
 }
 
 TEST_CASE("a yield is better when it is larger", "[sweep_front]") {
