@@ -204,7 +204,7 @@ void add_scenario_flags(CLI::App& app, ScenarioFlags& flags) {
   app.add_option("--logits", flags.logits, "all, last or none [train: all; else last]")->check(known_names("--logits", parse_logits, ','))->type_name("L")->group(group);
   app.add_option("--routing", flags.routing, "topk, threshold, predictor or random [by phase]")->check(known_names("--routing", parse_routing, ','))->type_name("R")->group(group);
   app.add_option("--participation", flags.participation, "threshold routing: share of tokens that take a routed block [capacity]")->type_name("F")->group(group);
-  app.add_option("--recompute", flags.recompute, "train: none, selective, full, or op names: attn/core,mlp/act [none]")->type_name("R")->group(group);
+  app.add_option("--recompute", flags.recompute, "train: none, selective, full, or op names: attn/core+mlp/act [none]")->type_name("R")->group(group);
   app.add_option("--mla", flags.mla, "latent attention: naive, absorbed or decompress [naive]")->check(known_names("--mla", parse_mla, ','))->type_name("M")->group("More");
   app.add_option("--kv-dtype", flags.kv_dtype, "type of the KV cache [dtype]")->check(known_names("--kv-dtype", parse_dtype, ','))->type_name("T")->group("More");
   app.add_option("--grad-dtype", flags.grad_dtype, "type of gradients [dtype]")->check(known_names("--grad-dtype", parse_dtype, ','))->type_name("T")->group("More");
