@@ -149,7 +149,9 @@ const std::vector<ReportTerm> kTerms{
     {"selected", "Share of the tokens that the block's router selected.", ""},
     {"accuracy", "Share of the tokens for which the predictor said what the router chose.", ""},
     {"balanced accuracy", "Mean of the hit rates among selected and among skipped tokens; 0.5 knows nothing.", ""},
+    {"grad_dtype", "Element type of the gradients: that of compute unless it is asked for.", "--grad-dtype"},
     // GPU tables
+    {"flops_per_math_op", "FLOP that one tensor operation of the hardware counters stands for; found out on the chip.", ""},
     {"chip", "The GPU that a row was measured on.", ""},
 };
 
