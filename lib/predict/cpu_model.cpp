@@ -21,7 +21,7 @@ class CpuModel : public OpModel {
  public:
   CpuModel(const Ceilings& c, const StepContext& context) : c_(c), summary_(context.summary) {
     for (const GemmCurve& curve : c.machine().gemm_curves)
-      if (curve.threads == c.threads()) curves_.push_back(&curve);
+      if (curve.threads == c.threads()) curves_.push_back({&curve, logarithms(curve.rows), logarithms(curve.seconds)});
     for (const ClassFit& fit : c.machine().class_fits)
       if (fit.threads == c.threads()) {
         fits_[{fit.name, fit.dtype}] = &fit;
@@ -44,6 +44,27 @@ class CpuModel : public OpModel {
   }
 
  private:
+  // A curve and the logarithms of its points: one interpolation between them would else take three of them, for each of the curves that lend to a shape.
+  struct LogCurve {
+    const GemmCurve* curve;
+    std::vector<double> rows, seconds;
+  };
+  template <class Numbers>
+  static std::vector<double> logarithms(const Numbers& numbers) {
+    std::vector<double> logs;
+    for (const auto& number : numbers) logs.push_back(std::log(static_cast<double>(number)));
+    return logs;
+  }
+  // Logarithm of curve_time().
+  static double log_curve_time(const LogCurve& c, double rows, double log_rows) {
+    if (rows <= static_cast<double>(c.curve->rows.front())) return c.seconds.front();
+    if (rows >= static_cast<double>(c.curve->rows.back())) return std::log(curve_time(*c.curve, rows));
+    const auto above = static_cast<std::size_t>(std::upper_bound(c.rows.begin(), c.rows.end(), log_rows) - c.rows.begin());
+    const std::size_t high = std::clamp<std::size_t>(above, 1, c.rows.size() - 1), low = high - 1;
+    const double share = (log_rows - c.rows[low]) / (c.rows[high] - c.rows[low]);
+    return c.seconds[low] * (1 - share) + c.seconds[high] * share;
+  }
+
   // What the curves lend to one shape, whatever its rows: an exact one, or all of its type by their distance in octaves of n and k.
   struct Blend {
     std::int64_t n = 0, k = 0;
@@ -52,7 +73,11 @@ class CpuModel : public OpModel {
     const GemmCurve* exact = nullptr;
     const GemmCurve* close = nullptr;
     double nearest = 1e9, weights = 0;
-    std::vector<std::pair<const GemmCurve*, double>> lenders;
+    struct Lender {
+      const LogCurve* curve;
+      double weight, log_size;  // of 2 n k
+    };
+    std::vector<Lender> lenders;
     const ClassFit* fit = nullptr;
   };
   double few(const Gemm& op) const { return few_[static_cast<std::size_t>(op.act)]; }
@@ -66,7 +91,8 @@ class CpuModel : public OpModel {
     Blend& b = blends_.emplace_back();
     b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type;
     const std::string variant = gemm_variant(op, shape.rows, few(op));
-    for (const GemmCurve* curve : curves_) {
+    for (const LogCurve& each : curves_) {
+      const GemmCurve* curve = each.curve;
       if (curve->dtype != op.act || curve->variant != variant) continue;
       if (curve->n == shape.n && curve->k == shape.k) {
         b.exact = curve;
@@ -76,7 +102,7 @@ class CpuModel : public OpModel {
       const double dk = std::log2(static_cast<double>(curve->k) / static_cast<double>(shape.k));
       const double distance = std::hypot(dn, dk);
       const double weight = 1 / (distance * distance + kBlendScale * kBlendScale);
-      b.lenders.push_back({curve, weight});
+      b.lenders.push_back({&each, weight, std::log(2 * static_cast<double>(curve->n) * static_cast<double>(curve->k))});
       b.weights += weight;
       if (distance < b.nearest) {
         b.nearest = distance;
@@ -110,10 +136,10 @@ class CpuModel : public OpModel {
       if (outside > kOctavesAllowed) out_of_range(p, [&] { return fmt::format("rows {:.0f}: probed from {} to {}", shape.rows, b.exact->rows.front(), b.exact->rows.back()); });
     } else if (b.close) {
       // Another shape lends its efficiency (time over arithmetic at the peak), the more the nearer it is.
+      const double log_rows = std::log(shape.rows);
       double logs = 0;
-      for (const auto& [curve, weight] : b.lenders)
-        logs += weight * std::log(curve_time(*curve, shape.rows) / (2 * shape.rows * static_cast<double>(curve->n) * static_cast<double>(curve->k)));
-      seconds = std::exp(logs / b.weights) * 2 * shape.rows * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+      for (const Blend::Lender& lender : b.lenders) logs += lender.weight * (log_curve_time(*lender.curve, shape.rows, log_rows) - lender.log_size);
+      seconds = std::exp(logs / b.weights) * 2 * static_cast<double>(shape.n) * static_cast<double>(shape.k);  // rows cancel
       curve_time(*b.close, shape.rows, &outside);
       outside = std::max(outside, b.nearest);
       provenance = Provenance::kFitted;
@@ -219,7 +245,7 @@ class CpuModel : public OpModel {
   mutable std::array<std::array<Place, kTypes>, 4> places_{};
   std::array<double, kTypes> few_{};  // rows up to which a forward product streams its weights
   mutable std::array<std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>>, kFitSizes> fit_of_kind_{};
-  std::vector<const GemmCurve*> curves_;
+  std::vector<LogCurve> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;
 };
 

