@@ -24,7 +24,7 @@ std::string sums_caption(const Record& record) {
   }
   std::string text;
   if (measured)
-    text = fmt::format("`{}` adds up to `normalised`, not to `measured`: each op was timed in place between reference kernels and scaled to the machine state of the calibration, "
+    text = fmt::format("Times `{}` add up to `normalised`, not to `measured`: each op was timed in place between reference kernels and scaled to the machine state of the calibration, "
                        "`measured` is the step end to end as it ran.",
                        kOpByOp);
   if (!predicted) return text;

@@ -128,7 +128,7 @@ TEST_CASE("sums of ops stand over a row of all ops, and a footnote says why they
   CHECK(*table().rows[2].cells[1].words() == "all ops");
   CHECK(table().rows[2].cells[2].value() == 1.0);   // .5 + .5, of a step predicted at .25
   CHECK(table().rows[2].cells[3].value() == 0.75);  // .5 + .25
-  CHECK(table().caption.find("adds up to `normalised`, not to `measured`") != std::string::npos);
+  CHECK(table().caption.find("add up to `normalised`, not to `measured`") != std::string::npos);
   CHECK(table().caption.find("`predicted` is here of ops that stand between reference kernels") != std::string::npos);
   record.results[0].totals.set("predicted_s", Cell::number(1.0));  // now they do add up
   CHECK(table().caption.find("`predicted`") == std::string::npos);
