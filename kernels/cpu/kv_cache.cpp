@@ -14,7 +14,7 @@
 #include "lib/error.hpp"
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace fathom::cpu {
