@@ -22,7 +22,7 @@ struct ValidationCase {
 };
 
 // Set 1 is the one on which the models were made: its errors were looked at. Set 2 was graded once they were finished; they were changed since, on what it and another
-// machine showed. Set 3 was graded once after that, and is what a claim of accuracy is made from. Who changes a model adds a set.
+// machine showed. Set 3 is what the next claim of accuracy is made from: to be graded once, on an idle machine, when the models are as they stay. Who changes one after that adds a set.
 inline constexpr int kValidationSets = 3;
 // `quick`: about a third of the set, in the same proportions.
 std::vector<ValidationCase> validation_set(int set, bool quick);

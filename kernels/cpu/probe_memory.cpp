@@ -130,7 +130,7 @@ CostProbe probe_stream(StreamPattern pattern, void* memory, std::int64_t bytes_p
                          std::int64_t gather_row_bytes) {
   const int arrays = arrays_of(pattern);
   const std::int64_t row_floats = gather_row_bytes / 4;
-  // A page between the threads' shares: what a core fetches ahead past the end of its own would else take the next thread's lines away, which are being written.
+  // A page between the threads' shares: a core that fetches ahead past the end of its own would take lines of the next thread, which are being written.
   const std::int64_t used = bytes_per_thread >= 4 * kPage ? bytes_per_thread - kPage : bytes_per_thread;
   std::int64_t count = used / 4 / arrays / 256 * 256;  // whole vectors, whole cache lines
   std::vector<std::int32_t> order;

@@ -221,7 +221,7 @@ TEST_CASE("adapters of prediction modules are parameters", "[memory]") {
 
 TEST_CASE("without a gate the block's output is not kept", "[memory]") {
   // 10 selected rows of width 160 in bf16, 3200 bytes, and the 40 scores in f32: no backward op reads either.
-  Network net = parse_network_ini("[network]\nwidth = 160\nvocab = 10\nlayers = 1\nheads = 2\nmlp = 320\nmod_every = 1\n[route]\ncapacity = 1/4\naux_lambda = 0\n", "t.ini");
+  Network net = parse_network_ini("[network]\nwidth = 160\nvocab = 10\nlayers = 1\nheads = 2\nmlp = 320\n[route]\nevery = 1\ncapacity = 1/4\naux_lambda = 0\n", "t.ini");
   const u128 gated = saved_value(net, train(40));
   net.kinds[0].route->gate.kind = GateKind::kNone;
   CHECK(text(gated - saved_value(net, train(40))) == text(u128{3200} + 40 * 4));

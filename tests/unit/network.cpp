@@ -172,8 +172,8 @@ TEST_CASE("parameters by part add up to the total", "[params]") {
   for (const Params& part : count.by_part) sum += part;
   CHECK(sum == count.total);
   // Idle per layer: 2 experts of 3*8*16 weights + 2*16 + 8 biases, and their "up" adapters of 2*(8+16); three layers
-  // and one module. The module's copy carries no adapters.
-  CHECK(count.total - count.active == Params(4 * 2 * (384 + 40) + 3 * 2 * 48));
+  // and one module, which is one more layer: adapters included, as the list of ops has them.
+  CHECK(count.total - count.active == Params(4 * 2 * (384 + 40 + 48)));
 }
 
 TEST_CASE("KV rows and bytes by policy, window, chunk and page", "[params]") {

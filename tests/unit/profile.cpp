@@ -82,7 +82,7 @@ TEST_CASE("each row carries the rung of its own figures") {
   CHECK(result.totals.number("profile_overhead") == Approx(0.1));
   CHECK(*result.totals.find("rung_reason")->words() == "a reason; another");
   REQUIRE(result.notes.size() == 1);   // more than 5 % of tracing is warned about
-  CHECK(result.notes[0].text == "tracing made a step of m 10.0 % longer; step times are those of the run without it");
+  CHECK(result.notes[0].text == "tracing made the step 10.0 % longer; step times are those of the run without it");
   CHECK(record.notes.size() == 2);
   CHECK(record.notes[0].text == "--profile counters: a reason");
 }
