@@ -79,10 +79,10 @@ class Explain(CliTest):
             shown, page = fields("mfu", model, *scenario)
             self.assertEqual(number(shown["divided by"]), possible)
             self.assertAlmostEqual(number(shown[f"model FLOP, {convention}"]) / possible, totals["mfu"], delta=totals["mfu"] * 1e-13, msg=page)
-            self.assertAlmostEqual(number(shown["result"]) / 100, totals["mfu"], delta=5.1e-4)
+            self.assertAlmostEqual(number(shown["result"]) / 100, totals["mfu"], delta=5.1e-4 + totals["mfu"] * 1e-4)
             shown, page = fields("hfu", model, *plain)
             self.assertAlmostEqual(number(shown["executed FLOP"]) / possible, totals["hfu"], delta=totals["hfu"] * 1e-13, msg=page)
-            self.assertAlmostEqual(number(shown["result"]) / 100, totals["hfu"], delta=5.1e-4)
+            self.assertAlmostEqual(number(shown["result"]) / 100, totals["hfu"], delta=5.1e-4 + totals["hfu"] * 1e-4)
         # By hand: 12 layers of 2 x 64 x 768 x 9216 in products and 3072 x 2080 in cores, 64 rows of logits; training is three times that, recomputation of the layers one more.
         layers, head = 12 * (2 * 64 * 768 * 9216 + 3072 * 2080), 2 * 64 * 768 * 50257
         train = ("gpt2-124m", "--phase", "train", "--seq", "64", "--recompute", "full")

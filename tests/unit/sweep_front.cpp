@@ -41,7 +41,7 @@ TEST_CASE("the front of a sweep is that of the definition, in the order of the f
       std::vector<std::vector<double>> rows(seed % 5 == 0 ? 40 : 250);
       for (std::size_t r = 0; r < rows.size(); ++r)
         for (int i = 0; i < objectives; ++i) rows[r].push_back(scale * (std::floor(random.uniform() * (seed % 5 < 2 ? 9 : 1e5)) / 9 - drift * static_cast<double>(r * (seed % 2))));
-      // Half of the seeds: on one plane, so that of three objectives and more nearly all rows are kept.
+      // A quarter of the seeds: on one plane, so that of three objectives and more nearly all rows are kept.
       if (objectives > 2 && seed % 4 == 1)
         for (std::vector<double>& row : rows) row[0] = scale * 1e5 - row[1] - row[2];
       std::vector<Objective> names;
