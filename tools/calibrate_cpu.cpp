@@ -33,7 +33,7 @@ constexpr int kMaxRounds = 40;
 constexpr std::int64_t kBracketedUses = 4;  // of an op that many layers share, in a pass
 constexpr double kDisturbed = 0.1;       // A/A spread of a whole pass beyond which it is measured again
 constexpr double kShareAgain = 0.15;     // of the time, for all that is
-constexpr double kWholeSeconds = 85;     // of a calibration whose time nobody gave: slow probes leave less for the workloads
+constexpr double kWholeSeconds = 82;     // of a calibration whose time nobody gave: slow probes leave less for the workloads
 constexpr double kLeastShare = 0.5;      // of the time, whatever the probes took
 
 struct Designed {

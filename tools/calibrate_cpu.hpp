@@ -9,7 +9,7 @@
 
 namespace fathom {
 
-inline constexpr double kDefaultSeconds = 55;
+inline constexpr double kDefaultSeconds = 70;
 
 struct CpuCalibrationFlags {
   std::vector<std::string> models;   // whose shapes are calibrated; empty: small networks of common widths

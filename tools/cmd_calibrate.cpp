@@ -156,7 +156,7 @@ void add_calibrate(CLI::App& app, int& exit_code) {
   command->add_option("--backend", flags->backend, "what is calibrated, cpu or cuda [cpu]")->type_name("B")->group("Calibration");
   command->add_option("--dtype", flags->cpu.dtypes, "types to calibrate, comma-separated [f32]")->delimiter(',')->type_name("T")->group("Calibration");
   command->add_option("--threads", flags->cpu.threads, "threads [all physical cores]")->type_name("N")->check(CLI::Range(1, 4096))->group("Calibration");
-  command->add_option("--time", flags->cpu.time, "seconds for the workloads [55, less where the probes took more than 30], after about 15 for the probes: those for which there is no time are left out; of a GPU's probes [15]")->type_name("S")->check(probe_seconds)->group("Calibration");
+  command->add_option("--time", flags->cpu.time, "seconds for the workloads [70, less where the probes took more than 12], after about 15 for the probes: those for which there is no time are left out; of a GPU's probes [15]")->type_name("S")->check(probe_seconds)->group("Calibration");
   command->add_option("--from-table", flags->tables, "measured tables of one GPU: gemm, attention, sustained gemm, collectives")->type_name("FILE")->group("Calibration");
   command->add_option("--source", flags->source, "where the rows come from, kept in the file [their file names]")->type_name("TEXT")->group("Calibration");
   command->add_option("--folds", flags->folds, "folds of whole shapes behind held-out errors and intervals; 0: neither [5]")->type_name("N")->check(CLI::Range(0, 20))->group("Calibration");
