@@ -117,7 +117,7 @@ class CompareRecords(CliTest):
         self.assertIn("dense-60m", self.fails("missing").stderr)
 
     # Figures that follow from nothing else in the record: only their range is checked.
-    FREE = {"params_total", "kv_bytes", "kv_bytes_per_token", "peak_bytes", "light_s", "peak_flops_per_s", "peak_bytes_per_s", "times", "rows_declared", "rows_executed", "noise", "min_s", "p95_s",
+    FREE = {"params_total", "kv_bytes", "kv_bytes_per_token", "peak_bytes", "arena_bytes", "light_s", "peak_flops_per_s", "peak_bytes_per_s", "times", "rows_declared", "rows_executed", "noise", "min_s", "p95_s",
             "rounds_s", "threads"}
 
     def test_an_edited_figure_is_refused(self):

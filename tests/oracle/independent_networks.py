@@ -313,6 +313,8 @@ def walk(case):
         route = layer.get("route")
         own = route and route.get("kv") != "all" and route.get("part", "block") != "mlp"
         tokens = slots(route, past + length) if own else past + length
+        if own and "participation" in case and (decode or routing not in ("topk", "random")):  # rows that chance takes
+            tokens = rounded(F(case["participation"]) * (past + length), route.get("rounding", "floor"))
         tokens = min(tokens, layer.get("window") or tokens)
         kv_bytes += -(-tokens // page) * page * 2 * layer["kv_heads"] * layer["head_dim"] * 2
         width += 2 * layer["kv_heads"] * layer["head_dim"] * 2
