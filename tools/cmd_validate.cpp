@@ -11,6 +11,7 @@
 #include "lib/predict/handover.hpp"
 #include "lib/validate.hpp"
 #include "models/builder.hpp"
+#include "reports/csv.hpp"
 #include "reports/record_notes.hpp"
 #include "reports/save.hpp"
 #include "reports/utf8.hpp"
@@ -71,7 +72,9 @@ class Validation {
     forms.asked = fmt::format("set {}{}, machine {}, dtype {}, {} thread{}, predictor {}, backend {}", run_.set, run_.quick ? " (quick)" : "", run_.machine.name, dtype_name(run_.dtype), run_.threads, run_.threads == 1 ? "" : "s",
                               predictor_name(run_.options.predictor), run_.backend);
     forms.environment = run_.record.environment;
-    const int code = emit_document(validation_report(run_), flags_.output, forms);
+    forms.ops = true;
+    if (flags_.output.ops) forms.csv = [this] { return render_csv(validation_ops(run_), "\n"); };
+    const int code = emit_document(validation_report(run_, flags_.output.ops), flags_.output, forms);
     return interrupted() ? 130 : code;
   }
 

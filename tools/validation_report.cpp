@@ -43,6 +43,17 @@ ReportTable statistics_table(const char* key, const char* title) {
   return table;
 }
 
+// "gemm, backward"
+std::string class_of(const Op& op) { return fmt::format("{}{}", op_class_name(op_class(op.spec)), op.pass == Pass::kBackward ? ", backward" : ""); }
+
+// Why an op is not graded; empty: it is.
+constexpr const char* kCalibrationPoint = "calibration point";
+std::string left_out(const Machine& machine, int threads, const Op& op, const OpComparison& x) {
+  if (seen_point(machine, threads, op.spec)) return kCalibrationPoint;
+  if (!(x.measured > 0) || !(x.predicted > 0)) return "not measured";
+  return x.verdict == Verdict::kNoisy || x.verdict == Verdict::kTooShort ? std::string(verdict_name(x.verdict)) : "";
+}
+
 // Items of one stratum, and how many more were dropped.
 struct Stratum {
   std::vector<GradedItem> items;
@@ -210,16 +221,16 @@ class ValidationReport {
       for (int i = 0; i < static_cast<int>(t.workload->ops().size()); ++i) {
         const Op& op = t.workload->ops()[static_cast<size_t>(i)];
         const OpComparison& x = t.comparison.ops[i];
-        if (seen_point(run_.machine, run_.threads, op.spec)) {
+        const std::string why = left_out(run_.machine, run_.threads, op, x);
+        if (why == kCalibrationPoint) {
           ++seen;
           continue;
         }
-        const std::string name = fmt::format("{}{}", op_class_name(op_class(op.spec)), op.pass == Pass::kBackward ? ", backward" : "");
-        Stratum& own = classes[name];
-        if (!(x.measured > 0) || !(x.predicted > 0) || x.verdict == Verdict::kNoisy || x.verdict == Verdict::kTooShort) {
+        Stratum& own = classes[class_of(op)];
+        if (!why.empty()) {
           ++own.dropped;
           ++all.dropped;
-          ++reasons[x.measured > 0 && x.predicted > 0 ? std::string(verdict_name(x.verdict)) : "not measured"];
+          ++reasons[why];
           continue;
         }
         const GradedItem item{x.predicted, x.lo, x.hi, x.measured, x.noise};
@@ -278,6 +289,43 @@ bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape,
   return c.dtype == op.act && c.variant == gemm_variant(op, shape.rows, few) && c.n == shape.n && c.k == shape.k;
 }
 
-Document validation_report(const ValidationRun& run) { return ValidationReport(run).report(); }
+Document validation_report(const ValidationRun& run, bool ops) {
+  Document document = ValidationReport(run).report();
+  if (ops) document.add(validation_ops(run));
+  return document;
+}
+
+ReportTable validation_ops(const ValidationRun& run) {
+  ReportTable table("ops", "Ops of each configuration");
+  table.caption = "All uses of a pass. Measured: normalised, in the machine state of the calibration; raw: in the state of the day.";
+  table.add_column(ReportColumn{"label", "configuration", Unit::kText, 0});
+  table.add_column(ReportColumn{"op", "op", Unit::kText, 0});
+  table.add_column(ReportColumn{"class", "class", Unit::kText, 2});
+  table.add_column(ReportColumn{"shape", "shape", Unit::kText, 1});
+  table.add_column(ReportColumn{"uses", "uses", Unit::kCount, 2});
+  table.add_column(ReportColumn{"predicted_s", "predicted", Unit::kSeconds, 0});
+  table.add_column(ReportColumn{"predicted_lo_s", "low", Unit::kSeconds, 3});
+  table.add_column(ReportColumn{"predicted_hi_s", "high", Unit::kSeconds, 3});
+  table.add_column(ReportColumn{"normalised_s", "normalised", Unit::kSeconds, 0});
+  table.add_column(ReportColumn{"measured_s", "raw measured", Unit::kSeconds, 2});
+  table.add_column(ReportColumn{"error", "error", Unit::kSignedPercent, 0});
+  table.add_column(ReportColumn{"noise", "noise", Unit::kPercent, 1});
+  table.add_column(ReportColumn{"ops_in_range", "in range", Unit::kText, 2});
+  table.add_column(ReportColumn{"dropped", "left out as", Unit::kText, 0});
+  table.group = 1;
+  for (const GradedCase& c : run.cases) {
+    if (c.timed.empty() || c.timed[0].measurement.workload.empty()) continue;
+    const Timed& t = c.timed[0];
+    for (int i = 0; i < static_cast<int>(t.workload->ops().size()); ++i) {
+      const Op& op = t.workload->ops()[static_cast<std::size_t>(i)];
+      const OpComparison& x = t.comparison.ops[static_cast<std::size_t>(i)];
+      const bool measured = x.measured > 0;
+      table.add_row({Cell::text(c.source.label), Cell::text(t.workload->path(i)), Cell::text(class_of(op)), Cell::text(shape_text(op.spec)), Cell::count(static_cast<u128>(t.workload->uses(i))), Cell::number(x.predicted),
+                     Cell::number(x.lo), upper_cell(x.hi), measured ? Cell::number(x.measured) : Cell::status("not measured"), measured ? Cell::number(x.measured_raw) : Cell(), measured ? Cell::number(x.error) : Cell(),
+                     measured ? Cell::number(x.noise) : Cell(), Cell::text(t.bracketed.ops[static_cast<std::size_t>(i)].each.out_of_range ? "no" : "yes"), Cell::text(left_out(run.machine, run.threads, op, x))});
+    }
+  }
+  return table;
+}
 
 }  // namespace fathom

@@ -38,6 +38,10 @@ struct ValidationRun {
 // Whether a curve of the machine file is that of this product and code path.
 bool same_product(const GemmCurve& curve, const Gemm& op, const ProductShape& shape, double few);
 
-Document validation_report(const ValidationRun& run);
+// With `ops` also the table below.
+Document validation_report(const ValidationRun& run, bool ops);
+
+// Every op of every executed configuration: predicted, measured, and why it is not graded.
+ReportTable validation_ops(const ValidationRun& run);
 
 }  // namespace fathom

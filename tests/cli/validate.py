@@ -38,6 +38,19 @@ class Validate(CliTest):
             self.assertEqual(float(whole[0][column]), 0, column)
         self.assertNotRegex(self.validate("--predictor", "roofline", "-o", "md").stdout, r"\de-\d\d")
 
+    def test_ops_are_the_rows_that_the_classes_count(self):
+        rows = list(csv.DictReader(io.StringIO(self.validate("--ops", "-o", "csv", "-q").stdout)))
+        record = parse_json(self.validate("--ops", "-o", "json", "-q").stdout)["tables"]
+        self.assertEqual([(row["label"], row["op"]) for row in rows], [(row["label"], row["op"]) for row in record["ops"]])
+        self.assertEqual(len({row["label"] for row in rows}), len(record["configurations"]))
+        for stratum in record["classes"]:
+            mine = [row for row in rows if row["class"] == stratum["stratum"] and row["dropped"] != "calibration point"]
+            if mine:
+                self.assertEqual((sum(row["dropped"] == "" for row in mine), sum(row["dropped"] != "" for row in mine)), (stratum["graded"], stratum["dropped"]), stratum["stratum"])
+        self.assertEqual(record["classes"][0]["graded"], sum(row["dropped"] == "" for row in rows))
+        self.assertGreater(record["classes"][0]["graded"], 100)
+        self.assertNotIn("ops", parse_json(self.validate("-o", "json", "-q").stdout)["tables"])
+
     def test_the_page_stands_alone(self):
         page = self.validate("-o", "md").stdout
         for words in ("Asked: set ", "## Machine and run", "### Reproduce", "fathom validate --quick"):
