@@ -33,6 +33,7 @@ constexpr int kMaxRounds = 40;
 constexpr std::int64_t kBracketedUses = 4;  // of an op that many layers share, in a pass
 constexpr double kDisturbed = 0.1;       // A/A spread of a whole pass beyond which it is measured again
 constexpr double kShareAgain = 0.15;     // of the time, for all that is
+constexpr double kTrustSeconds = 3;      // that a guess counts for beside what was seen
 constexpr double kWholeSeconds = 82;     // of a calibration whose time nobody gave: slow probes leave less for the workloads
 constexpr double kLeastShare = 0.5;      // of the time, whatever the probes took
 
@@ -128,7 +129,9 @@ class Calibrator {
         continue;
       }
       each.cost = calibration_cost(*each.workload, machine_, predict(*each.workload, machine_, options).seconds, threads_, kBracketedUses);
-      each.cost.line = fmt::format("{} {}, {}", each.source.network.name, phase_name(each.source.scenario.phase), dtype_name(each.source.scenario.dtype));
+      const Scenario& s = each.source.scenario;
+      each.cost.line = fmt::format("{} x {} {}, {}", each.source.network.name, each.source.network.layer_count(), phase_name(s.phase), dtype_name(s.dtype));
+      each.cost.rows = static_cast<double>(s.phase == Phase::kDecode ? s.batch : s.batch * s.length);
       cases_.push_back(std::move(each));
     }
     designed_ = cases_.size();
@@ -136,44 +139,38 @@ class Calibrator {
     std::stable_sort(cases_.begin(), cases_.end(), [](const Designed& a, const Designed& b) { return a.cost.planned() < b.cost.planned(); });
   }
 
-  // One after the other, each alone: what a pass finds in the caches is what it left there, as in a step that repeats.
+  // One after the other, each alone: what a pass finds in the caches is what it left there, as in a step that repeats. What there is no time for is decided anew before
+  // each; while there is any, nothing is passed through more often than it must be.
   void measure_cases() {
     const double begin = elapsed(), end = begin + (1 - kShareAgain) * time_;
-    double guessed = 0, taken = 0;
-    for (size_t i = 0; i < cases_.size() && !interrupted(); ++i) {
-      const double slower = guessed > 0 ? taken / guessed : 1;
-      leave_out(i, (end - elapsed()) / slower);
-      if (i == cases_.size()) break;
+    double guessed = kTrustSeconds, taken = kTrustSeconds;
+    std::vector<Designed> waiting = std::move(cases_);
+    cases_.clear();
+    while (!waiting.empty() && !interrupted()) {
+      std::vector<CalibrationCost> costs;
+      for (const Designed& each : waiting) costs.push_back(each.cost);
+      const std::vector<bool> stays = fit_to_time(costs, (end - elapsed()) * guessed / taken, measured_of_line_);
+      const auto next = std::find(stays.begin(), stays.end(), true);
+      if (next == stays.end()) break;
+      const bool all = std::find(stays.begin(), stays.end(), false) == stays.end();
       double left = 0;
-      for (size_t j = i; j < cases_.size(); ++j) left += cases_[j].cost.planned();
-      const CalibrationCost& cost = cases_[i].cost;
-      const double before = elapsed(), once = measured(cases_[i], std::max(0.0, (end - before) * cost.planned() / left), begin);
+      for (const CalibrationCost& cost : costs) left += cost.planned();
+      Designed each = std::move(waiting[static_cast<size_t>(next - stays.begin())]);
+      waiting.erase(waiting.begin() + (next - stays.begin()));
+      const double before = elapsed(), once = measured(each, all ? std::max(0.0, (end - before) * each.cost.planned() / left) : 0, begin);
       // Of what it took, the part that did not depend on the time it was given.
-      const double rounds = std::max(1, cases_[i].measurement.step.rounds);
-      guessed += cost.least();
-      taken += once + (elapsed() - before - once) * std::min(1.0, cost.passes / (rounds + cost.discarded()));
+      const double rounds = std::max(1, each.measurement.step.rounds);
+      guessed += each.cost.least();
+      taken += once + (elapsed() - before - once) * std::min(1.0, each.cost.passes / (rounds + each.cost.discarded()));
+      cases_.push_back(std::move(each));
     }
+    for (const Designed& each : waiting) left_out_.push_back(each.source.label);
     measure_disturbed_again(begin);
     progress_.clear();
     for (const Designed& each : cases_) {
       for (const ReferenceMeasurement& r : each.measurement.references) seen_[reference_name(r.name, each.measurement.placement)].push_back(r.p25);
       for (const auto& [name, noise] : each.measurement.class_noise) noises_[name].push_back(noise);
     }
-  }
-
-  // Those from `first` on for which `seconds` are not enough.
-  void leave_out(size_t first, double seconds) {
-    std::vector<CalibrationCost> costs;
-    for (size_t i = first; i < cases_.size(); ++i) costs.push_back(cases_[i].cost);
-    const std::vector<bool> stays = fit_to_time(costs, seconds, measured_of_line_);
-    size_t to = first;
-    for (size_t i = first; i < cases_.size(); ++i) {
-      if (!stays[i - first])
-        left_out_.push_back(cases_[i].source.label);
-      else if (to++ != i)
-        cases_[to - 1] = std::move(cases_[i]);
-    }
-    cases_.resize(to);
   }
 
   // Seconds that it took to get ready.
@@ -204,7 +201,7 @@ class Calibrator {
     Execution* one = execution.get();
     Measurement m = std::move(measure({&one, 1}, options, system_clock(), nullptr).front());
     for (const ReferenceMeasurement& r : m.references) nominal_.emplace(r.name, r.p25);
-    ++measured_of_line_[each.cost.line];
+    measured_of_line_[each.cost.line].push_back(each.cost.rows);
     each.measurement = std::move(m);
     return once;
   }
@@ -346,7 +343,7 @@ class Calibrator {
   double time_ = 0;  // seconds for the workloads
   std::vector<Designed> cases_;
   size_t designed_ = 0;
-  std::map<std::string, int> measured_of_line_;
+  std::map<std::string, std::vector<double>> measured_of_line_;
   std::vector<std::string> skipped_, left_out_;
   std::map<std::string, double> nominal_;
   std::map<std::string, std::vector<double>> seen_, noises_;

@@ -1,9 +1,10 @@
 // Which calibration workloads there is time for.
 //
 // A machine that is three times slower needs three times as long for the same list, so the list is fitted to the time: what a workload will take is guessed from
-// the probed rates, the guesses are corrected by what the ones before took, and what does not fit is left out. The longest goes first, wherever workloads of the same network and
-// phase remain: it costs most, and beyond its neighbours' rows an efficiency hardly changes (a curve's end holds for twice its rows before an answer is marked as
-// extrapolated). Of each network and phase kFewestLeft stay whatever the time, the shortest ones. The rule knows sizes and rates alone, no machine.
+// the probed rates, the guesses are corrected by what the ones before took, and what does not fit is left out: first what costs most seconds for what it tells,
+// which is how much further the nearest rows of the same network and phase would be without it. Ends tell more than what lies between two others (a curve's end
+// holds for twice its rows before an answer is marked as extrapolated). Of each network and phase kFewestLeft stay whatever the time. The rule knows sizes and rates
+// alone, no machine.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +26,7 @@ inline constexpr double kLeastSeconds = 0.3;
 // Seconds of one calibration workload, as guessed.
 struct CalibrationCost {
   std::string line;   // its network and phase
+  double rows = 1;    // that its products have
   double once = 0;    // to allocate and fill it
   double pass = 0;    // op by op, with the references between the ops
   int passes = 0;     // at least, with those that are discarded
@@ -37,8 +39,8 @@ struct CalibrationCost {
 // `expected`: seconds of a plain pass by roofline. `bracketed_uses`: MeasureOptions.
 CalibrationCost calibration_cost(const Workload& workload, const Machine& machine, double expected, int threads, std::int64_t bracketed_uses);
 
-// For each: does it stay, if all that stay are to take at most `seconds`? More than that only where kFewestLeft of each line take longer; `done`: of each line, beside
-// these.
-std::vector<bool> fit_to_time(std::span<const CalibrationCost> costs, double seconds, const std::map<std::string, int>& done = {});
+// For each: does it stay, if all that stay are to take at most `seconds`? More than that only where kFewestLeft of each line take longer. `done`: the rows of those
+// of each line that are not in `costs`.
+std::vector<bool> fit_to_time(std::span<const CalibrationCost> costs, double seconds, const std::map<std::string, std::vector<double>>& done = {});
 
 }  // namespace fathom
