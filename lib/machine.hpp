@@ -83,7 +83,7 @@ struct MemoryLevel {
 };
 
 // Measured time of one product Y[rows,n] = X[rows,k] W over rows, interpolated in log rows.
-// `variant` tells what else decides the code path: "forward", "tied" (transposed weight), "dx", "dw".
+// `variant` tells what else decides the code path: "forward", "tied" (transposed weight), "dx", "dw" and what gemm_variant() adds.
 struct GemmCurve {
   DType dtype = DType::kF32;
   std::string variant = "forward";

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "lib/predict/op_model.hpp"
 #include "lib/validate.hpp"
 #include "tools/results.hpp"
 #include "tools/upper_cell.hpp"
@@ -14,13 +15,13 @@ namespace fathom {
 namespace {
 
 // Was this very (m, n, k) a calibration point?
-bool seen_point(const Machine& machine, int threads, const OpSpec& spec) {
+bool seen_point(const Machine& machine, int threads, const OpSpec& spec, bool plain) {
   const auto* gemm = std::get_if<Gemm>(&spec);
   if (!gemm) return false;
   const Executed size = declared(spec);
   const ProductShape shape = product_shape(*gemm, static_cast<double>(size.rows) / product_groups(*gemm, size));
   return std::any_of(machine.gemm_curves.begin(), machine.gemm_curves.end(), [&](const GemmCurve& c) {
-    return c.threads == threads && same_product(c, *gemm, shape, streamed_rows(machine, gemm->act, threads)) && std::find(c.rows.begin(), c.rows.end(), std::llround(shape.rows)) != c.rows.end();
+    return c.threads == threads && same_product(c, *gemm, shape, streamed_rows(machine, gemm->act, threads), plain) && std::find(c.rows.begin(), c.rows.end(), std::llround(shape.rows)) != c.rows.end();
   });
 }
 
@@ -48,8 +49,8 @@ std::string class_of(const Op& op) { return fmt::format("{}{}", op_class_name(op
 
 // Why an op is not graded; empty: it is.
 constexpr const char* kCalibrationPoint = "calibration point";
-std::string left_out(const Machine& machine, int threads, const Op& op, const OpComparison& x) {
-  if (seen_point(machine, threads, op.spec)) return kCalibrationPoint;
+std::string left_out(const Machine& machine, int threads, const Workload& workload, const Op& op, const OpComparison& x) {
+  if (seen_point(machine, threads, op.spec, weights_change(workload))) return kCalibrationPoint;
   if (!(x.measured > 0) || !(x.predicted > 0)) return "not measured";
   return x.verdict == Verdict::kNoisy || x.verdict == Verdict::kTooShort ? std::string(verdict_name(x.verdict)) : "";
 }
@@ -221,7 +222,7 @@ class ValidationReport {
       for (int i = 0; i < static_cast<int>(t.workload->ops().size()); ++i) {
         const Op& op = t.workload->ops()[static_cast<size_t>(i)];
         const OpComparison& x = t.comparison.ops[i];
-        const std::string why = left_out(run_.machine, run_.threads, op, x);
+        const std::string why = left_out(run_.machine, run_.threads, *t.workload, op, x);
         if (why == kCalibrationPoint) {
           ++seen;
           continue;
@@ -285,8 +286,8 @@ class ValidationReport {
 
 }  // namespace
 
-bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape, double few) {
-  return c.dtype == op.act && c.variant == gemm_variant(op, shape.rows, few) && c.n == shape.n && c.k == shape.k;
+bool same_product(const GemmCurve& c, const Gemm& op, const ProductShape& shape, double few, bool plain) {
+  return c.dtype == op.act && c.variant == gemm_variant(op, shape.rows, few, plain) && c.n == shape.n && c.k == shape.k;
 }
 
 Document validation_report(const ValidationRun& run, bool ops) {
@@ -322,7 +323,7 @@ ReportTable validation_ops(const ValidationRun& run) {
       const bool measured = x.measured > 0;
       table.add_row({Cell::text(c.source.label), Cell::text(t.workload->path(i)), Cell::text(class_of(op)), Cell::text(shape_text(op.spec)), Cell::count(static_cast<u128>(t.workload->uses(i))), Cell::number(x.predicted),
                      Cell::number(x.lo), upper_cell(x.hi), measured ? Cell::number(x.measured) : Cell::status("not measured"), measured ? Cell::number(x.measured_raw) : Cell(), measured ? Cell::number(x.error) : Cell(),
-                     measured ? Cell::number(x.noise) : Cell(), Cell::text(t.bracketed.ops[static_cast<std::size_t>(i)].each.out_of_range ? "no" : "yes"), Cell::text(left_out(run.machine, run.threads, op, x))});
+                     measured ? Cell::number(x.noise) : Cell(), Cell::text(t.bracketed.ops[static_cast<std::size_t>(i)].each.out_of_range ? "no" : "yes"), Cell::text(left_out(run.machine, run.threads, *t.workload, op, x))});
     }
   }
   return table;

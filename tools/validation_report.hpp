@@ -36,7 +36,7 @@ struct ValidationRun {
 };
 
 // Whether a curve of the machine file is that of this product and code path.
-bool same_product(const GemmCurve& curve, const Gemm& op, const ProductShape& shape, double few);
+bool same_product(const GemmCurve& curve, const Gemm& op, const ProductShape& shape, double few, bool plain);
 
 // With `ops` also the table below.
 Document validation_report(const ValidationRun& run, bool ops);

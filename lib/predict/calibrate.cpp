@@ -226,11 +226,14 @@ double few_rows(const StreamedRows& streamed, DType dtype) {
   return found == streamed.end() ? 0 : static_cast<double>(found->second);
 }
 
+// Weights that change have no code path of their own for few rows.
+bool plain(const CalibrationPoint& p, const Gemm& op) { return p.plain_weights && !op.transposed; }
+
 // What separates products whose operands are in different places.
 void fit_product_places(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed) {
   std::map<std::pair<std::string, DType>, std::vector<const CalibrationPoint*>> groups;
   for (const CalibrationPoint& p : points)
-    if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
+    if (const auto* gemm = std::get_if<Gemm>(&p.spec)) groups[{product_fit_name(*gemm, rows_each(p), plain(p, *gemm) ? 0 : few_rows(streamed, gemm->act)), gemm->act}].push_back(&p);
   for (const auto& [key, members] : groups) {
     const Form form = with_levels({FitTerm::kFixed, FitTerm::kPerFlop}, machine, members);
     const size_t before = machine.class_fits.size();
@@ -253,7 +256,7 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
     if (!gemm) continue;
     // A grouped product is as many products as sets of weights have rows, each of its share of the rows.
     const double groups = product_groups(*gemm, declared(p.spec));
-    const double few = streamed_rows(machine, gemm->act, threads);
+    const double few = plain(p, *gemm) ? 0 : streamed_rows(machine, gemm->act, threads);
     const ProductShape shape = product_shape(*gemm, p.work.rows / groups);
     double seconds = p.measured / groups, weight = weight_of(p);
     if (const ClassFit* places = fit_named(machine, product_fit_name(*gemm, p.work.rows / groups, few), gemm->act, threads)) {
@@ -262,7 +265,7 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
       const double far = fit_time(c, fit_values(p.spec, p.work, p.roofline, all_from_memory(p.work, static_cast<int>(machine.levels.size())), threads));
       if (here > 0 && far > 0) seconds *= far / here, weight *= std::pow(std::min(1.0, here / far), 4);
     }
-    curves[{gemm->act, gemm_variant(*gemm, p.work.rows / groups, few), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back({seconds, weight});
+    curves[{gemm->act, gemm_variant(*gemm, p.work.rows / groups, few, plain(p, *gemm)), shape.n, shape.k}][std::max(1LL, std::llround(shape.rows))].push_back({seconds, weight});
   }
   std::map<DType, std::vector<double>> residuals;
   for (auto& [key, times] : curves) {
@@ -336,6 +339,7 @@ std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::sp
     if (!run.measurement->ops.belongs_to(w)) throw_internal("calibration: a measurement of another workload");
     const MemoryPlan plan = plan_memory(w);
     const PerOp<Residency> where = residency(w, here, ceilings.threads(), &plan, run.bytes_between_ops);
+    const bool plain = weights_change(w);
     for (int i = 0; i < static_cast<int>(w.ops().size()); ++i) {
       const OpMeasurement& m = run.measurement->ops[i];
       const OpSpec& spec = w.ops()[static_cast<size_t>(i)].spec;
@@ -345,6 +349,7 @@ std::vector<CalibrationPoint> calibration_points(const Machine& machine, std::sp
       p.launch = r.launch;
       p.roofline = r.seconds - r.launch;
       p.passing = passing_of(p.work, where[i]);
+      p.plain_weights = plain;
       points.push_back(std::move(p));
     }
   }

@@ -45,6 +45,7 @@ struct CalibrationPoint {
   double measured = 0;   // seconds, bracketed
   double noise = 0;      // A/A spread of `measured`, relative
   Passing passing{};
+  bool plain_weights = false;  // of a list that changes its weights
 };
 
 // One calibration workload and its bracketed measurement.
@@ -63,9 +64,9 @@ using StreamedRows = std::map<DType, std::int64_t>;
 // Replaces curves and fits of this thread count by those of the points. Figures that were probed stay as they are.
 void fit_points(Machine& machine, std::span<const CalibrationPoint> points, int threads, const StreamedRows& streamed = {});
 
-// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts, and "_few" up to `few` rows (per expert) of a forward product: what besides n
-// and k decides a product's code path.
-std::string gemm_variant(const Gemm& op, double rows = 0, double few = 0);
+// "forward", "tied" (transposed weight), "dx", "dw", each with "_grouped" for experts, and of a forward product "_few" up to `few` rows (per expert), "_plain" where
+// weights change (tied ones always stay as they are): what besides n and k decides a product's code path.
+std::string gemm_variant(const Gemm& op, double rows = 0, double few = 0, bool plain = false);
 // Sets of weights that have rows: a grouped product is that many products of an equal share of the rows.
 double product_groups(const Gemm& op, const Executed& executed);
 // The product's shape as executed: rows x k by k x n (dw: m = in, n = out, k = rows; its curve runs over k).

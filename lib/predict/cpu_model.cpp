@@ -21,7 +21,10 @@ class CpuModel : public OpModel {
  public:
   CpuModel(const Ceilings& c, const StepContext& context) : c_(c), summary_(context.summary) {
     for (const GemmCurve& curve : c.machine().gemm_curves)
-      if (curve.threads == c.threads()) curves_.push_back({&curve, logarithms(curve.rows), logarithms(curve.seconds)});
+      if (curve.threads == c.threads()) {
+        curves_.push_back({&curve, logarithms(curve.rows), logarithms(curve.seconds)});
+        if (context.plain_weights && curve.variant.ends_with("_plain")) plain_[static_cast<std::size_t>(curve.dtype)] = true;
+      }
     for (const ClassFit& fit : c.machine().class_fits)
       if (fit.threads == c.threads()) {
         fits_[{fit.name, fit.dtype}] = &fit;
@@ -80,7 +83,9 @@ class CpuModel : public OpModel {
     std::vector<Lender> lenders;
     const ClassFit* fit = nullptr;
   };
-  double few(const Gemm& op) const { return few_[static_cast<std::size_t>(op.act)]; }
+  // A machine on which no training was measured lends the times of weights that were laid out.
+  bool plain(const Gemm& op) const { return plain_[static_cast<std::size_t>(op.act)] && !op.transposed; }
+  double few(const Gemm& op) const { return plain(op) ? 0 : few_[static_cast<std::size_t>(op.act)]; }
   int type_of(const Gemm& op, double rows) const { return (static_cast<int>(op.role) * 4 + op.transposed * 2 + (op.experts > 1)) * 2 + (op.role == GemmRole::kForward && rows <= few(op)); }
 
   const Blend& blend(const Gemm& op, const ProductShape& shape) const {
@@ -90,7 +95,7 @@ class CpuModel : public OpModel {
     if (blends_.size() == kMostBlends) blends_.clear();
     Blend& b = blends_.emplace_back();
     b.n = shape.n, b.k = shape.k, b.dtype = op.act, b.type = type;
-    const std::string variant = gemm_variant(op, shape.rows, few(op));
+    const std::string variant = gemm_variant(op, shape.rows, few(op), plain(op));
     for (const LogCurve& each : curves_) {
       const GemmCurve* curve = each.curve;
       if (curve->dtype != op.act || curve->variant != variant) continue;
@@ -145,7 +150,7 @@ class CpuModel : public OpModel {
       provenance = Provenance::kFitted;
       if (outside > kOctavesAllowed) out_of_range(p, [&] { return fmt::format("n {}, k {}: nearest probed n {}, k {}", shape.n, shape.k, b.close->n, b.close->k); });
     } else {
-      uncalibrated(p, [&] { return fmt::format("no {} product of type {} was probed", gemm_variant(op), dtype_name(op.act)); });
+      uncalibrated(p, [&] { return fmt::format("no {} product of type {} was probed", gemm_variant(op, 0, 0, plain(op)), dtype_name(op.act)); });
       return;
     }
     finish(p, seconds * groups * nearness(spec, op, work, work.rows / groups, passing), provenance, b.fit, outside, work);
@@ -244,6 +249,7 @@ class CpuModel : public OpModel {
   static constexpr std::size_t kTypes = 16;
   mutable std::array<std::array<Place, kTypes>, 4> places_{};
   std::array<double, kTypes> few_{};  // rows up to which a forward product streams its weights
+  std::array<bool, kTypes> plain_{};  // weights change, and products of such lists were measured
   mutable std::array<std::array<std::array<KindFit, kTypes>, std::variant_size_v<OpSpec>>, kFitSizes> fit_of_kind_{};
   std::vector<LogCurve> curves_;
   std::map<std::pair<std::string, DType>, const ClassFit*> fits_;

@@ -27,8 +27,13 @@ const ClassFit* fit_named(const Machine& machine, const std::string& name, DType
   return nullptr;
 }
 
-std::string gemm_variant(const Gemm& op, double rows, double few) {
-  const std::string grouped = std::string(op.experts > 1 ? "_grouped" : "") + (op.role == GemmRole::kForward && rows <= few && few > 0 ? "_few" : "");
+bool weights_change(const Workload& workload) {
+  return std::any_of(workload.ops().begin(), workload.ops().end(), [](const Op& op) { return op.pass == Pass::kBackward || op.pass == Pass::kOptimizer; });
+}
+
+std::string gemm_variant(const Gemm& op, double rows, double few, bool plain) {
+  const bool forward = op.role == GemmRole::kForward;
+  const std::string grouped = std::string(op.experts > 1 ? "_grouped" : "") + (forward && plain && !op.transposed ? "_plain" : forward && rows <= few && few > 0 ? "_few" : "");
   switch (op.role) {
     case GemmRole::kForward: return (op.transposed ? "tied" : "forward") + grouped;
     case GemmRole::kInputGradient: return (op.transposed ? "dx_tied" : "dx") + grouped;

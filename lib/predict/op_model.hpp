@@ -12,9 +12,13 @@ struct StepContext {
   bool sustained = false;        // training steps and decode loops run at the clocks of sustained load
   bool graph = true;             // one launch for the whole step; false: eager, the host launches every kernel
   bool library_kernels = false;  // PredictOptions::library_kernels
+  bool plain_weights = false;    // weights_change(): no product's weights are laid out ahead
   bool summary = false;          // many steps one after the other: shapes are remembered, Prediction::note stays empty. The model then belongs to one thread.
 };
 StepContext step_context(const Workload& workload, const PredictOptions& options);
+
+// Does a list change its weights (training)? Its products then take them as they are stored, where a list that does not may lay them out once: another code path.
+bool weights_change(const Workload& workload);
 
 // What a step costs beyond its ops.
 struct StepOverhead {

@@ -267,6 +267,7 @@ StepContext step_context(const Workload& workload, const PredictOptions& options
   context.sustained = train || decode;
   context.graph = options.launch == LaunchMode::kGraph || (options.launch == LaunchMode::kAuto && decode);
   context.library_kernels = options.library_kernels;
+  context.plain_weights = weights_change(workload);
   return context;
 }
 
@@ -300,7 +301,7 @@ struct StepPredictor::State {
 
   const OpModel& model(const StepContext& context) {
     for (const auto& [known, made] : models)
-      if (known.sustained == context.sustained && known.graph == context.graph) return *made;
+      if (known.sustained == context.sustained && known.graph == context.graph && known.plain_weights == context.plain_weights) return *made;
     models.emplace_back(context, make_op_model(bench.options.predictor, bench.ceilings, context));
     return *models.back().second;
   }

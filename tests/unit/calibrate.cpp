@@ -111,6 +111,47 @@ TEST_CASE("a known machine is recovered from its own times") {
   CHECK(n.seconds == predict_roofline(c, work_of(norm, declared(norm)), cold).seconds);
 }
 
+TEST_CASE("products of a training step have curves of their own, since their weights are not laid out") {
+  // At 80 GFLOP/s where they are, at 40 where they are not; up to 8 rows by another path, which training has not.
+  const auto time = [](double rows, double rate) { return 2.0 * rows * 512 * 512 / rate; };
+  std::vector<CalibrationPoint> laid_out, plain;
+  for (const double rows : {1.0, 2.0, 4.0}) laid_out.push_back(product_point(rows, 512, 512, time(rows, 20e9)));
+  for (const double rows : {24.0, 96.0, 384.0}) laid_out.push_back(product_point(rows, 512, 512, time(rows, 80e9)));
+  for (const double rows : {4.0, 24.0, 96.0, 384.0}) {
+    plain.push_back(product_point(rows, 512, 512, time(rows, 40e9)));
+    plain.back().plain_weights = true;
+  }
+  // The head's token table never is: its curve is one, and so are a weight gradient's.
+  CalibrationPoint tied = product_point(96, 512, 512, 0), dw = tied;
+  std::get<Gemm>(tied.spec).transposed = true;
+  std::get<Gemm>(dw.spec).role = GemmRole::kWeightGradient;
+  CHECK(gemm_variant(std::get<Gemm>(tied.spec), 96, 8, true) == "tied");
+  CHECK(gemm_variant(std::get<Gemm>(dw.spec), 96, 8, true) == "dw");
+  const auto predicted = [&](const std::vector<CalibrationPoint>& points, double rows, bool training) {
+    Machine m = toy_machine();
+    fit_points(m, points, 1, {{DType::kF32, 8}});
+    check_machine(m);
+    const Ceilings c(m, 1);
+    StepContext context;
+    context.plain_weights = training;
+    const auto model = make_op_model(PredictorKind::kCalibrated, c, context);
+    const OpSpec spec = product_point(rows, 512, 512, 0).spec;
+    const Executed all = declared(spec);
+    Residency cold;
+    cold.reads[2] = cold.writes[2] = cold.weights[2] = 1;
+    return model->predict(spec, all, work_of(spec, all), cold).seconds;
+  };
+  std::vector<CalibrationPoint> both = laid_out;
+  both.insert(both.end(), plain.begin(), plain.end());
+  for (const double rows : {24, 96, 384}) {
+    CHECK(predicted(both, rows, false) == Approx(time(rows, 80e9)).epsilon(1e-3));
+    CHECK(predicted(both, rows, true) == Approx(time(rows, 40e9)).epsilon(1e-3));
+    CHECK(predicted(laid_out, rows, true) == Approx(time(rows, 80e9)).epsilon(1e-3));  // no training was measured: lent
+  }
+  CHECK(predicted(both, 4, false) == Approx(time(4, 20e9)).epsilon(1e-3));
+  CHECK(predicted(both, 4, true) == Approx(time(4, 40e9)).epsilon(1e-3));
+}
+
 TEST_CASE("a product is slower where its weights come from further out, by what the calibration saw") {
   Machine m = toy_machine();
   // t = 1 us + bytes / 50 GB/s, and 1 / 200 GB/s more per byte from main memory. Rows up to 8 take this path, more rows another.
