@@ -30,11 +30,17 @@ std::vector<std::int64_t> cut(std::int64_t rows, std::int64_t panel) {
 // AVX2, 2-core EPYC (family 25, Zen 3), medians of the same kind. packed: 2048x2304x576 own 0.94, matmul 0.87, sgemm 0.85; 256x2304x576 0.93, 0.75,
 // 0.73; 256x576x2304 0.92, 0.80, 0.80. plain: 2048x2304x576 0.93 and sgemm 0.85; 256 rows 0.89 and 0.81, 128 rows 0.80 and 0.90, 64 rows 0.66 and 0.75;
 // transposed W 64 rows 0.64 and 0.58, 16 rows 0.37 and 0.32; dW 576x2304x2048 0.88 and 0.84, 576x576x256 both 0.74.
+// The library stalls where rows of W, or of X^T and Y in dW, lie a multiple of 2 KiB apart (own and sgemm, two threads): 128x3072x768 0.66 and 0.32, 64x1024x256 0.55 and
+// 0.38, 32x1024x256 0.39 and 0.31, 32x512x512 both 0.48; dW 256x1024x88 0.60 and 0.29, 512x512x256 0.62 and 0.38. Elsewhere not: 128x2304x576 0.71 and 0.79.
+constexpr std::int64_t kStallingFloats = 512;
+
+bool stalls(std::int64_t row_floats) { return row_floats % kStallingFloats == 0; }
+
 bool own_is_faster(const GemmShape& shape, const GemmOptions& options, Isa isa) {
   if (options.packed) return true;
   if (isa == Isa::kAvx2) {
-    if (options.transpose_x) return shape.m >= 192 && shape.k >= 512;
-    return shape.m >= (options.transpose_w ? 16 : 192);
+    if (options.transpose_x) return shape.k >= 64 && (stalls(shape.m) || stalls(shape.n) || (shape.m >= 192 && shape.k >= 512));
+    return shape.m >= (options.transpose_w ? 16 : stalls(shape.n) ? 32 : 192);
   }
   const std::int64_t results = shape.m * shape.n;
   return shape.m >= 64 && results >= (options.transpose_x || shape.k <= 1024 ? 1200000 : 4000000);

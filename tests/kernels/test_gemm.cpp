@@ -250,7 +250,9 @@ TEST_CASE("the choice of path follows the measured rules") {
   GemmOptions o;
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kBase).path == GemmPath::kGemm);
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kOwn);
-  CHECK(choose_gemm({128, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({128, 2304, 576}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({128, 3072, 768}, o, Isa::kAvx2).path == GemmPath::kOwn);  // rows 12 KiB apart
+  CHECK(choose_gemm({16, 3072, 768}, o, Isa::kAvx2).path != GemmPath::kOwn);   // too few to lay W out for
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kGemm);
   CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kAvx512).path == GemmPath::kOwn);  // 6.3 million results
   CHECK(choose_gemm({2048, 3072, 768}, o, Isa::kBase).path == GemmPath::kGemm);
@@ -263,8 +265,12 @@ TEST_CASE("the choice of path follows the measured rules") {
   CHECK(choose_gemm({15, 50304, 768}, o, Isa::kAvx2).path == GemmPath::kMatmul);
   o.transpose_w = false;
   o.transpose_x = true;
-  CHECK(choose_gemm({768, 3072, 512}, o, Isa::kAvx2).path == GemmPath::kOwn);
-  CHECK(choose_gemm({768, 3072, 511}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({256, 1024, 88}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({1024, 256, 88}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({576, 2304, 88}, o, Isa::kAvx2).path == GemmPath::kGemm);
+  CHECK(choose_gemm({576, 2304, 2048}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({768, 2304, 512}, o, Isa::kAvx2).path == GemmPath::kOwn);
+  CHECK(choose_gemm({768, 2304, 511}, o, Isa::kAvx2).path == GemmPath::kGemm);
   o.transpose_x = false;
   o.packed = true;
   CHECK(choose_gemm({256, 3072, 768}, o, Isa::kBase).path == GemmPath::kMatmul);
