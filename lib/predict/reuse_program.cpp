@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 namespace fathom {
@@ -70,11 +72,12 @@ double touched_bytes(const Tensor& tensor, double limit) {
   return std::min(limit, bytes);
 }
 
-// The same of `count` accesses, each at a distance of its own: served[c * count + i], memory (the last) where `rest` is.
-FATHOM_WIDE void serve_each(const double* __restrict distance, const double* inverse, size_t caches, bool sharp, size_t count, double* __restrict served, double* __restrict rest) {
+// The same of `count` accesses, each at a distance of its own, distances[c] for cache c: served[c * count + i], memory (the last) where `rest` is.
+FATHOM_WIDE void serve_each(const double* const* distances, const double* inverse, size_t caches, bool sharp, size_t count, double* __restrict served, double* __restrict rest) {
   for (size_t i = 0; i < count; ++i) rest[i] = 1;
   for (size_t c = 0; c < caches; ++c) {
     double* __restrict here = served + c * count;
+    const double* __restrict distance = distances[c];
     const double by = inverse[c];
     for (size_t i = 0; i < count; ++i) {
       const double ratio = distance[i] * by, once = ratio * ratio, square = sharp ? once * once : once, hit = 1 / (1 + square * square);
@@ -119,7 +122,8 @@ bool ReuseProgram::worth_while(const Workload& w) {
   return touches * touches < 1e9;
 }
 
-ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched, bool bytes_between, std::vector<std::int32_t> structure) : structure_(std::move(structure)) {
+ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched, bool bytes_between, bool apart, std::vector<std::int32_t> structure)
+    : apart_(apart), structure_(std::move(structure)) {
   // Sites by op: the operands that have bytes, in order of touching.
   std::vector<std::pair<std::int32_t, std::int32_t>> of_op;
   std::vector<const Operand*> operand_of;
@@ -132,8 +136,11 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
         const bool input = operands == &op.inputs;
         if (!(touched[static_cast<size_t>(++number)] > 0)) continue;
         const bool weight = input && w.tensors()[static_cast<size_t>(operand.tensor)].role == Role::kWeight;
-        sites_.push_back({static_cast<std::int32_t>(i), number, !input ? Site::Kind::kWrite : weight ? Site::Kind::kWeight : Site::Kind::kRead, 0, 0});
+        sites_.push_back({static_cast<std::int32_t>(i), number, !input ? Site::Kind::kWrite : weight ? Site::Kind::kWeight : Site::Kind::kRead});
         operand_of.push_back(&operand);
+        if (!apart_) continue;
+        HandoverProgram::Site& divided = divided_.emplace_back();
+        divided.op = static_cast<std::int32_t>(i), divided.write = !input;
       }
     of_op.push_back({first, static_cast<std::int32_t>(sites_.size())});
   }
@@ -233,6 +240,7 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
     stored.push_back(&found->first);
     return found->second;
   };
+  std::vector<std::vector<bool>> pieces(sites_.size());  // of every site in order: a run?
   for (size_t s = 0; s < sites_.size(); ++s) {
     sites_[s].first_run = static_cast<std::int32_t>(runs_.size());
     sites_[s].first_level = static_cast<std::int32_t>(levels_.size());
@@ -248,6 +256,7 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
       }
       // Two uses are always a progression: leave the second to a longer one that may begin with it.
       if (to - from == 2 && !step.empty() && to < all.size()) to = from + 1, step.clear();
+      pieces[s].push_back(!step.empty());
       if (step.empty())
         levels_.push_back({sites_[s].operand, store(all[from]), static_cast<double>(to - from)});
       else
@@ -257,6 +266,112 @@ ReuseProgram::ReuseProgram(const Workload& w, const std::vector<double>& touched
     sites_[s].last_run = static_cast<std::int32_t>(runs_.size());
     sites_[s].last_level = static_cast<std::int32_t>(levels_.size());
   }
+  if (!apart_) return;
+
+  // Every use by itself: which side is slower is asked of each.
+  std::vector<std::vector<std::int32_t>> point_of(sites_.size());
+  for (size_t s = 0; s < sites_.size(); ++s) {
+    Site& site = sites_[s];
+    site.first_point = static_cast<std::int32_t>(points_.size());
+    const auto add = [&](std::int32_t base, std::int32_t step, std::int32_t k, double uses) {
+      point_of[s].insert(point_of[s].end(), static_cast<size_t>(uses), static_cast<std::int32_t>(points_.size()));
+      points_.push_back({static_cast<std::int32_t>(s), base, step, static_cast<double>(k), uses});
+    };
+    // Levels and runs in the order of the uses that they stand for.
+    std::int32_t level = site.first_level, run = site.first_run;
+    for (const bool is_run : pieces[s]) {
+      if (is_run) {
+        const Run& r = runs_[static_cast<size_t>(run++)];
+        for (std::int32_t k = 0; k < r.uses; ++k) add(r.base, r.step, k, 1);
+      } else {
+        const Level& l = levels_[static_cast<size_t>(level++)];
+        add(l.base, -1, 0, l.uses);
+      }
+    }
+    site.last_point = static_cast<std::int32_t>(points_.size());
+  }
+  std::unordered_set<TensorId> written;
+  for (const Op& op : w.ops())
+    for (const Operand& out : op.outputs) written.insert(out.tensor);
+  std::vector<HandoverProgram::Touch> touches;
+  std::vector<HandoverProgram::Use> uses;
+  std::vector<size_t> met(sites_.size(), 0);
+  auto touch = round.begin();
+  for (const Step& step : w.program()) {
+    const Block& block = w.blocks()[static_cast<size_t>(step.block)];
+    for (std::int32_t i = block.first_op; i < block.first_op + block.op_count; ++i) {
+      const size_t before = touches.size();
+      if (bytes_between) ++touch;
+      for (std::int32_t site = of_op[static_cast<size_t>(i)].first; site < of_op[static_cast<size_t>(i)].second; ++site, ++touch) {
+        const size_t s = static_cast<size_t>(site), use = met[s]++;
+        if (written.contains(operand_of[s]->tensor)) touches.push_back({site, point_of[s][use], touch->segment});  // what nobody writes, each keeps a copy of
+      }
+      if (touches.size() > before) uses.push_back({i, static_cast<std::int32_t>(touches.size())});
+    }
+  }
+  handover_ = HandoverProgram(touches, std::move(uses));
+}
+
+void ReuseProgram::sum_up(const std::vector<double>& mass, std::vector<double>& value) const {
+  value.resize(sums_.size());
+  for (size_t n = 0; n < sums_.size(); ++n) {
+    const Sum& sum = sums_[n];
+    double total = sum.from >= 0 ? value[static_cast<size_t>(sum.from)] : 0, others = 0;
+    std::int32_t t = sum.first;
+    const auto bytes = [&](std::int32_t term) { return terms_[static_cast<size_t>(term)].times * mass[static_cast<size_t>(terms_[static_cast<size_t>(term)].mass)]; };
+    for (; t + 1 < sum.last; t += 2) total += bytes(t), others += bytes(t + 1);
+    if (t < sum.last) total += bytes(t);
+    value[n] = total + others;
+  }
+}
+
+// How the threads share each operand of the list at hand.
+void ReuseProgram::divide(const Workload& w, const std::vector<OpWork>& works, const std::vector<double>& touched) {
+  const bool trains = std::any_of(w.ops().begin(), w.ops().end(), [](const Op& op) { return op.pass == Pass::kBackward; });
+  size_t site = 0;
+  std::int32_t number = -1;
+  for (size_t i = 0; i < w.ops().size(); ++i) {
+    const Op& op = w.ops()[i];
+    for (const bool input : {true, false}) {
+      const std::vector<Operand>& operands = input ? op.inputs : op.outputs;
+      for (size_t n = 0; n < operands.size(); ++n) {
+        ++number;
+        if (site == sites_.size() || sites_[site].operand != number) continue;
+        HandoverProgram::Site& divided = divided_[site++];
+        divided.division = division_of(op, input, n, trains, works[i].read + works[i].written);
+        divided.bytes = touched_bytes(w.tensors()[static_cast<size_t>(operands[n].tensor)], std::numeric_limits<double>::infinity());
+        divided.density = std::min(1.0, touched[static_cast<size_t>(number)] / divided.bytes);
+      }
+    }
+  }
+}
+
+// Shares that each cache serves, by point: served_[cache * points + point], memory last.
+void ReuseProgram::serve_points(const std::vector<double>& touched, const Caches& caches, int threads) {
+  copied_mass_.assign(masses_.size(), 0.0);
+  copies_.resize(sites_.size());
+  for (size_t s = 0; s < sites_.size(); ++s) copies_[s] = divided_[s].division == Division::kAll ? std::max(1, threads) : 1;
+  for (size_t m = 0; m < masses_.size(); ++m)
+    for (const std::int32_t site : masses_[m])
+      copied_mass_[m] = std::max(copied_mass_[m], site == kBetween ? mass_[m] : copies_[static_cast<size_t>(site)] * touched[static_cast<size_t>(sites_[static_cast<size_t>(site)].operand)]);
+  sum_up(copied_mass_, copied_value_);
+
+  const size_t points = points_.size();
+  distance_.resize(points), copied_distance_.resize(points), in_cache_.resize(points);
+  served_.resize((caches.count + 1) * points);
+  for (size_t p = 0; p < points; ++p) {
+    const Point& point = points_[p];
+    const auto s = static_cast<size_t>(point.site);
+    const auto base = static_cast<size_t>(point.base), step = static_cast<size_t>(std::max(point.step, 0));  // k is 0 where there is no step
+    const double bytes = touched[static_cast<size_t>(sites_[s].operand)];
+    distance_[p] = value_[base] + point.k * value_[step] + bytes;
+    copied_distance_[p] = copied_value_[base] + point.k * copied_value_[step] + copies_[s] * bytes;
+  }
+  std::array<const double*, kMaxLevels> distances{};
+  for (size_t c = 0; c < caches.count; ++c) distances[c] = caches.shared[c] ? distance_.data() : copied_distance_.data();
+  double* rest = served_.data() + caches.count * points;
+  serve_each(distances.data(), caches.inverse.data(), caches.count, true, points, served_.data(), rest);
+  for (size_t p = 0; p < points; ++p) in_cache_[p] = 1 - rest[p];
 }
 
 void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works, const std::vector<double>& touched, const Machine& machine, int threads, double bytes_between_ops,
@@ -266,40 +381,40 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
     for (const std::int32_t site : masses_[m])
       mass_[m] = std::max(mass_[m], site == kBetween ? bytes_between_ops : touched[static_cast<size_t>(sites_[static_cast<size_t>(site)].operand)]);
 
-  // Caches: levels with a capacity, before the last one, which serves the rest.
   const int count = std::min<int>(kMaxLevels, static_cast<int>(machine.levels.size()));
-  std::array<double, kMaxLevels> inverse{};
-  std::array<size_t, kMaxLevels> level_of{};
-  size_t caches = 0;
+  Caches of;
   for (int l = 0; l + 1 < count; ++l) {
     const MemoryLevel& level = machine.levels[static_cast<size_t>(l)];
     const double cores = static_cast<double>(machine.kind == MachineKind::kGpu ? machine.cores : std::max(1, threads));
     const double capacity = level.capacity ? level.capacity->value * (level.shared ? 1.0 : cores) : 0;
     if (!(capacity > 0)) continue;  // a level without one serves nothing
-    inverse[caches] = 1 / capacity;  // hit(x) of hit_share()
-    level_of[caches++] = static_cast<size_t>(l);
+    of.inverse[of.count] = 1 / capacity;  // hit(x) of hit_share()
+    of.level[of.count] = static_cast<size_t>(l);
+    of.shared[of.count++] = level.shared;
   }
+  const size_t caches = of.count;
+  const auto& inverse = of.inverse;
   const bool sharp = machine.kind == MachineKind::kCpu;
+  const Placement lie = placement_of(machine, threads);
   const size_t last = count > 0 ? static_cast<size_t>(count - 1) : 0;
   LevelShares outermost{};
   if (count > 0) outermost[last] = 1;
 
-  value_.resize(sums_.size());
-  for (size_t n = 0; n < sums_.size(); ++n) {
-    const Sum& sum = sums_[n];
-    double total = sum.from >= 0 ? value_[static_cast<size_t>(sum.from)] : 0, others = 0;
-    std::int32_t t = sum.first;
-    const auto bytes = [&](std::int32_t term) { return terms_[static_cast<size_t>(term)].times * mass_[static_cast<size_t>(terms_[static_cast<size_t>(term)].mass)]; };
-    for (; t + 1 < sum.last; t += 2) total += bytes(t), others += bytes(t + 1);
-    if (t < sum.last) total += bytes(t);
-    value_[n] = total + others;
+  sum_up(mass_, value_);
+  const size_t levels = levels_.size(), points = points_.size();
+  if (apart_) {
+    divide(w, works, touched);
+    serve_points(touched, of, threads);
+    handed_.assign(w.ops().size(), {});
+    handover_.evaluate(divided_, in_cache_, handed_);
+  } else {
+    served_.resize((caches + 2) * levels);
+    double* distance = served_.data() + (caches + 1) * levels;
+    for (size_t n = 0; n < levels; ++n) distance[n] = value_[static_cast<size_t>(levels_[n].base)] + touched[static_cast<size_t>(levels_[n].operand)];
+    std::array<const double*, kMaxLevels> distances;
+    distances.fill(distance);
+    serve_each(distances.data(), inverse.data(), caches, sharp, levels, served_.data(), served_.data() + caches * levels);
   }
-
-  const size_t levels = levels_.size();
-  served_.resize((caches + 2) * levels);
-  double* distance = served_.data() + (caches + 1) * levels;
-  for (size_t n = 0; n < levels; ++n) distance[n] = value_[static_cast<size_t>(levels_[n].base)] + touched[static_cast<size_t>(levels_[n].operand)];
-  serve_each(distance, inverse.data(), caches, sharp, levels, served_.data(), served_.data() + caches * levels);
 
   for (size_t i = 0, site = 0; i < w.ops().size(); ++i) {
     Residency& r = result[static_cast<int>(i)];
@@ -311,15 +426,17 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
       LevelShares& into = s.kind == Site::Kind::kWrite ? r.writes : s.kind == Site::Kind::kWeight ? r.weights : r.reads;
       (s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads) += bytes * s.uses;
       std::array<double, kMaxLevels + 1> sums{};
-      for (std::int32_t n = s.first_level; n < s.last_level; ++n)
+      for (size_t c = 0; apart_ && c <= caches; ++c)
+        for (auto p = static_cast<size_t>(s.first_point); p < static_cast<size_t>(s.last_point); ++p) sums[c] += points_[p].uses * served_[c * points + p];
+      for (std::int32_t n = s.first_level; !apart_ && n < s.last_level; ++n)
         for (size_t c = 0; c <= caches; ++c) sums[c] += levels_[static_cast<size_t>(n)].uses * served_[c * levels + static_cast<size_t>(n)];
-      for (std::int32_t n = s.first_run; n < s.last_run; ++n) {
+      for (std::int32_t n = s.first_run; !apart_ && n < s.last_run; ++n) {
         const Run& run = runs_[static_cast<size_t>(n)];
         std::array<double, kMaxLevels + 1> served;
         serve(value_[static_cast<size_t>(run.base)] + bytes, value_[static_cast<size_t>(run.step)], run.uses, inverse.data(), caches, sharp, served.data());
         for (size_t c = 0; c <= caches; ++c) sums[c] += served[c];
       }
-      for (size_t c = 0; c < caches; ++c) into[level_of[c]] += bytes * sums[c];
+      for (size_t c = 0; c < caches; ++c) into[of.level[c]] += bytes * sums[c];
       into[last] += bytes * sums[caches];
     }
     const double uses = static_cast<double>(std::max<std::int64_t>(1, w.uses(static_cast<int>(i))));
@@ -335,6 +452,11 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
     normalise(r.weights, weights);
     normalise(r.reads, reads);
     normalise(r.writes, writes);
+    r.placement = lie;
+    if (!apart_) continue;
+    const HandoverProgram::Sums& handed = handed_[i];
+    if (const double read = weights + reads; read > 0) r.fetched_reads = handed.fetched_reads / read;
+    if (writes > 0) r.fetched_writes = handed.fetched_writes / writes, r.reclaimed = handed.reclaimed / writes;
   }
 }
 
