@@ -127,12 +127,6 @@ Handed HandoverTracker::step(Shares& shares, bool write, int side, double part) 
   return handed;
 }
 
-std::size_t slower_side(const HandedSides& reading, const HandedSides& writing) {
-  const auto weight = [&](std::size_t side) { return reading[side].fetched + writing[side].fetched + kReclaiming * writing[side].reclaimed; };
-  constexpr double kRounding = 1e-9;
-  return weight(1) > weight(0) * (1 + kRounding) ? 1 : 0;
-}
-
 // Bytes taken per byte of the piece. `half`: of the touch, by which of the two threads it would be divided by rows.
 HandedSides HandoverTracker::touch_piece(Piece& piece, int half, double density, bool write, Division division) {
   HandedSides sum;

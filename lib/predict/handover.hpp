@@ -47,7 +47,11 @@ inline constexpr double kReclaiming = 6;
 using HandedSides = std::array<Handed, 2>;
 inline constexpr double kHandedSides = 2;  // what the slower side takes counts for both
 // Which side takes longer; the first where they take as long to within rounding. An op ends with its slower thread: one that reclaims half of the lines alone is as slow as two that reclaim all of them.
-std::size_t slower_side(const HandedSides& reading, const HandedSides& writing);
+inline std::size_t slower_side(const HandedSides& reading, const HandedSides& writing) {
+  const auto weight = [&](std::size_t side) { return reading[side].fetched + writing[side].fetched + kReclaiming * writing[side].reclaimed; };
+  constexpr double kRounding = 1e-9;
+  return weight(1) > weight(0) * (1 + kRounding) ? 1 : 0;
+}
 
 class HandoverTracker {
  public:

@@ -50,24 +50,55 @@ HandoverProgram::Known HandoverProgram::follow(const History& history, const std
   return known;
 }
 
-void HandoverProgram::evaluate(const std::vector<Site>& sites, const std::vector<double>& cached, std::vector<Sums>& sums) {
-  for (History& history : histories_) {
+// The history's outcome for the list at hand: is it another than for the one before?
+bool HandoverProgram::choose(History& history, const std::vector<Site>& sites) {
+  const auto asks = [&](const Known& known) {
+    for (std::size_t i = 0; i < history.distinct.size(); ++i) {
+      const Site& site = sites[static_cast<std::size_t>(history.distinct[i])];
+      if (known.asked[i] != Asked{site.division, site.density}) return false;
+    }
+    return true;
+  };
+  if (!history.known.empty() && asks(history.known[history.chosen])) return false;
+  const auto found = std::find_if(history.known.begin(), history.known.end(), asks);
+  history.chosen = static_cast<std::size_t>(found - history.known.begin());
+  if (found == history.known.end()) {
     asked_.clear();
     for (const std::int32_t site : history.distinct) asked_.push_back({sites[static_cast<std::size_t>(site)].division, sites[static_cast<std::size_t>(site)].density});
-    auto found = std::find_if(history.known.begin(), history.known.end(), [&](const Known& known) { return known.asked == asked_; });
-    if (found == history.known.end()) {
-      if (history.known.size() < kMostKnown)
-        found = history.known.insert(history.known.end(), follow(history, sites, asked_));
-      else
-        found = history.known.begin() + static_cast<std::ptrdiff_t>(history.oldest++ % kMostKnown), *found = follow(history, sites, asked_);
-    }
-    std::copy(found->taken.begin(), found->taken.end(), taken_.begin() + history.first);
+    if (history.known.size() < kMostKnown)
+      history.known.emplace_back();
+    else
+      history.chosen = history.oldest++ % kMostKnown;
+    history.known[history.chosen] = follow(history, sites, asked_);
   }
+  const std::vector<Taken>& taken = history.known[history.chosen].taken;
+  std::copy(taken.begin(), taken.end(), taken_.begin() + history.first);
+  return true;
+}
+
+void HandoverProgram::gather() {
+  active_steps_.clear();
+  active_uses_.clear();
   std::int32_t at = 0;
   for (const Use& use : uses_) {
+    const std::size_t before = active_steps_.size();
+    for (; at < use.end; ++at) {
+      const Taken& taken = taken_[static_cast<std::size_t>(steps_[static_cast<std::size_t>(at)].taken)];
+      if (taken[0].fetched > 0 || taken[0].reclaimed > 0 || taken[1].fetched > 0 || taken[1].reclaimed > 0) active_steps_.push_back(steps_[static_cast<std::size_t>(at)]);
+    }
+    if (active_steps_.size() > before) active_uses_.push_back({use.op, static_cast<std::int32_t>(active_steps_.size())});
+  }
+}
+
+void HandoverProgram::evaluate(const std::vector<Site>& sites, const std::vector<double>& cached, std::vector<Sums>& sums) {
+  bool changed = false;
+  for (History& history : histories_) changed = choose(history, sites) || changed;
+  if (changed) gather();
+  std::int32_t at = 0;
+  for (const Use& use : active_uses_) {
     HandedSides reading{}, writing{};
     for (; at < use.end; ++at) {
-      const Step& step = steps_[static_cast<std::size_t>(at)];
+      const Step& step = active_steps_[static_cast<std::size_t>(at)];
       const Site& site = sites[static_cast<std::size_t>(step.site)];
       const Taken& taken = taken_[static_cast<std::size_t>(step.taken)];
       const double bytes = cached[static_cast<std::size_t>(step.point)] * site.bytes;

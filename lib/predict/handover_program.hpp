@@ -61,11 +61,14 @@ class HandoverProgram {
     std::vector<std::int32_t> distinct;  // sites
     std::vector<Known> known;            // a few; the oldest makes room
     std::size_t oldest = 0;
+    std::size_t chosen = 0;              // of known, for the list at hand
     std::int32_t first = 0;              // of taken_
   };
   struct Step {
     std::int32_t site = 0, point = 0, taken = 0;  // index into taken_
   };
+  bool choose(History& history, const std::vector<Site>& sites);
+  void gather();
   static Known follow(const History& history, const std::vector<Site>& sites, std::vector<Asked> asked);
 
   std::vector<Step> steps_;
@@ -73,6 +76,9 @@ class HandoverProgram {
   std::vector<History> histories_;
   std::vector<Taken> taken_;
   std::vector<Asked> asked_;
+  // Touches that take anything, and the uses that have any: the same from list to list until a history changes.
+  std::vector<Step> active_steps_;
+  std::vector<Use> active_uses_;
 };
 
 }  // namespace fathom

@@ -3,9 +3,11 @@
 // Which memory is touched between two touches of a piece depends on the list's structure (program, operands, scopes), not on sizes. So every reuse distance is a sum
 // of sizes with fixed multiplicities, and of the uses of one operand in one layer after the other most are an arithmetic progression. A program holds those sums;
 // evaluating it costs a few multiplications per operand instead of a walk over every layer. Distances are whole numbers of bytes below 2^53, hence the same
-// as the walk's; shares are added in another order (equal within 1e-12).
+// as the walk's; shares are added in another order (equal within 1e-12). Where cores have last caches of their own, distances are summed a second time with what threads
+// copy counted for each, and what cores take from each other is followed by history (lib/predict/handover_program.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -74,6 +76,8 @@ class ReuseProgram {
     std::array<bool, kMaxLevels> shared{};
     std::size_t count = 0;
   };
+  static double bytes_of(const Tensor& tensor);
+  static constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
   void sum_up(const std::vector<double>& mass, std::vector<double>& value) const;
   void divide(const Workload& workload, const std::vector<OpWork>& works, const std::vector<double>& touched);
   void serve_points(const std::vector<double>& touched, const Caches& caches, int threads);
