@@ -8,11 +8,6 @@
 
 namespace fathom {
 
-double ReuseProgram::bytes_of(const Tensor& tensor) {
-  constexpr std::int64_t kSmall = std::int64_t{1} << 30;  // whose product with the size of an element fits 64 bits
-  return tensor.rows < kSmall && tensor.cols < kSmall ? static_cast<double>(tensor.rows * tensor.cols * static_cast<std::int64_t>(dtype_bytes(tensor.dtype))) : tensor.bytes().to_double();
-}
-
 void ReuseProgram::structure_of(const Workload& w, const std::vector<OpWork>& works, bool bytes_between, std::vector<std::int32_t>& into, std::vector<double>& touched) {
   into.clear();
   touched.clear();

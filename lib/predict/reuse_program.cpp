@@ -190,8 +190,8 @@ void ReuseProgram::evaluate(const Workload& w, const std::vector<OpWork>& works,
       LevelShares& into = s.kind == Site::Kind::kWrite ? r.writes : s.kind == Site::Kind::kWeight ? r.weights : r.reads;
       (s.kind == Site::Kind::kWrite ? writes : s.kind == Site::Kind::kWeight ? weights : reads) += bytes * s.uses;
       std::array<double, kMaxLevels + 1> sums{};
-      for (size_t c = 0; apart_ && c <= caches; ++c)
-        for (auto p = static_cast<size_t>(s.first_point); p < static_cast<size_t>(s.last_point); ++p) sums[c] += points_[p].uses * served_[c * points + p];
+      for (auto p = static_cast<size_t>(s.first_point); p < static_cast<size_t>(s.last_point); ++p)
+        for (size_t c = 0; c <= caches; ++c) sums[c] += points_[p].uses * served_[c * points + p];
       for (std::int32_t n = s.first_level; !apart_ && n < s.last_level; ++n)
         for (size_t c = 0; c <= caches; ++c) sums[c] += levels_[static_cast<size_t>(n)].uses * served_[c * levels + static_cast<size_t>(n)];
       for (std::int32_t n = s.first_run; !apart_ && n < s.last_run; ++n) {

@@ -76,7 +76,10 @@ class ReuseProgram {
     std::array<bool, kMaxLevels> shared{};
     std::size_t count = 0;
   };
-  static double bytes_of(const Tensor& tensor);
+  static double bytes_of(const Tensor& tensor) {
+    constexpr std::int64_t kSmall = std::int64_t{1} << 30;  // whose product with the size of an element fits 64 bits
+    return tensor.rows < kSmall && tensor.cols < kSmall ? static_cast<double>(tensor.rows * tensor.cols * static_cast<std::int64_t>(dtype_bytes(tensor.dtype))) : tensor.bytes().to_double();
+  }
   static constexpr std::int32_t kBetween = -1;  // the site that stands for bytes touched between ops
   void sum_up(const std::vector<double>& mass, std::vector<double>& value) const;
   void divide(const Workload& workload, const std::vector<OpWork>& works, const std::vector<double>& touched);
