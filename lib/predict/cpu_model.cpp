@@ -16,6 +16,7 @@ namespace {
 constexpr double kOctavesAllowed = 1;     // beyond the hull
 constexpr double kBlendScale = 0.25;      // octaves: how sharply nearer curves count more
 constexpr double kUncalibratedLow = 0.5, kUncalibratedHigh = 2.0;
+constexpr double kNothing = 1e-12;        // seconds, a hundredth of a clock: what rounding leaves of fitted terms that are none
 
 class CpuModel : public OpModel {
  public:
@@ -68,6 +69,18 @@ class CpuModel : public OpModel {
     return c.seconds[low] * (1 - share) + c.seconds[high] * share;
   }
 
+  // Ends of a fit's interval as factors, in logarithms.
+  struct LogInterval {
+    double low = std::log(kUncalibratedLow), high = std::log(kUncalibratedHigh);
+    double low_factor = std::exp(low), high_factor = upper_factor(std::exp(high));
+  };
+  static LogInterval interval_of(const ClassFit* fit) {
+    if (!fit) return {};
+    LogInterval interval{std::log(fit->residual_low), std::log(fit->residual_high)};
+    interval.low_factor = std::exp(interval.low), interval.high_factor = upper_factor(std::exp(interval.high));
+    return interval;
+  }
+
   // What the curves lend to one shape, whatever its rows: an exact one, or all of its type by their distance in octaves of n and k.
   struct Blend {
     std::int64_t n = 0, k = 0;
@@ -81,7 +94,7 @@ class CpuModel : public OpModel {
       double weight, log_size;  // of 2 n k
     };
     std::vector<Lender> lenders;
-    const ClassFit* fit = nullptr;
+    LogInterval interval;
   };
   // A machine on which no training was measured lends the times of weights that were laid out.
   bool plain(const Gemm& op) const { return plain_[static_cast<std::size_t>(op.act)] && !op.transposed; }
@@ -114,7 +127,7 @@ class CpuModel : public OpModel {
         b.close = curve;
       }
     }
-    b.fit = find("gemm", op.act);
+    b.interval = interval_of(find("gemm", op.act));
     return b;
   }
 
@@ -153,7 +166,7 @@ class CpuModel : public OpModel {
       uncalibrated(p, [&] { return fmt::format("no {} product of type {} was probed", gemm_variant(op, 0, 0, plain(op)), dtype_name(op.act)); });
       return;
     }
-    finish(p, seconds * groups * nearness(spec, op, work, work.rows / groups, passing), provenance, b.fit, outside, work);
+    finish(p, seconds * groups * nearness(spec, op, work, work.rows / groups, passing), provenance, b.interval, outside, work);
   }
 
   void other(const OpSpec& spec, const OpWork& work, const Passing& passing, Prediction& p) const {
@@ -174,7 +187,7 @@ class CpuModel : public OpModel {
       if (outside > kOctavesAllowed)
         out_of_range(p, [&] { return fmt::format("{} {:.4g}: calibrated from {:.4g} to {:.4g}", fit_axes(spec, work)[i].first, values[i], known.low[i], known.high[i]); });
     }
-    finish(p, seconds, Provenance::kFitted, fit, outside, work);
+    finish(p, seconds, Provenance::kFitted, known.interval, outside, work);
   }
 
   const ClassFit* find(const std::string& name, DType dtype) const {
@@ -185,6 +198,7 @@ class CpuModel : public OpModel {
   struct KindFit {
     bool asked = false;
     const ClassFit* fit = nullptr;
+    LogInterval interval{};
     FitValues coefficients{};
     std::size_t axes = 0;                      // of fit_axes(), in its order
     std::array<double, 2> low{}, high{};       // 0: the fit does not say
@@ -196,6 +210,7 @@ class CpuModel : public OpModel {
     for (const FitSize other : {FitSize::kAny, FitSize::kOneThread, FitSize::kInnermost})
       if (!known.fit) known.fit = find(fit_name(spec, other), dtype);
     if (!known.fit) return known;
+    known.interval = interval_of(known.fit);
     known.coefficients = fit_coefficients(*known.fit, spec, c_.machine());
     for (const auto& [axis, value] : fit_axes(spec, OpWork{})) {
       const auto low = known.fit->low.find(axis), high = known.fit->high.find(axis);
@@ -227,14 +242,15 @@ class CpuModel : public OpModel {
   }
 
   // The interval doubles (in the logarithm) per octave outside what was calibrated; no time is shorter than the bound of the ceilings.
-  void finish(Prediction& p, double seconds, Provenance provenance, const ClassFit* fit, double outside, const OpWork& work) const {
-    if (!(seconds > 0)) return;
+  void finish(Prediction& p, double seconds, Provenance provenance, const LogInterval& interval, double outside, const OpWork& work) const {
+    if (!(seconds > kNothing)) return;
     p.launch = std::min(p.launch, seconds);
     p.seconds = seconds;
     p.provenance = p.out_of_range ? Provenance::kExtrapolated : provenance;
-    const double widen = std::exp2(std::max(0.0, outside));
-    p.lo = seconds * std::exp(std::log(fit ? fit->residual_low : kUncalibratedLow) * widen);
-    p.hi = seconds * upper_factor(std::exp(std::log(fit ? fit->residual_high : kUncalibratedHigh) * widen));
+    const bool inside = !(outside > 0);
+    const double widen = inside ? 1 : std::exp2(outside);
+    p.lo = seconds * (inside ? interval.low_factor : std::exp(interval.low * widen));
+    p.hi = seconds * (inside ? interval.high_factor : upper_factor(std::exp(interval.high * widen)));
     if (outside > kOctavesAllowed) p.lo = std::max(p.lo, std::min(seconds, predict_light(c_, work).seconds));
   }
 

@@ -73,11 +73,13 @@ struct DivisionOf {
 }  // namespace
 
 Division division_of(const Op& op, bool input, std::size_t operand, bool trains) {
-  const bool product = std::holds_alternative<Gemm>(op.spec);
-  if (!product) {
-    const Cost cost = declared_cost(op);
-    if ((cost.read + cost.written).to_double() < kOneThreadBytes) return Division::kOne;
-  }
+  if (std::holds_alternative<Gemm>(op.spec)) return division_of(op, input, operand, trains, 0);
+  const Cost cost = declared_cost(op);
+  return division_of(op, input, operand, trains, (cost.read + cost.written).to_double());
+}
+
+Division division_of(const Op& op, bool input, std::size_t operand, bool trains, double bytes) {
+  if (!std::holds_alternative<Gemm>(op.spec) && bytes < kOneThreadBytes) return Division::kOne;
   return std::visit(DivisionOf{input, operand, trains}, op.spec);
 }
 
@@ -123,11 +125,6 @@ Handed HandoverTracker::step(Shares& shares, bool write, int side, double part) 
   }
   shares = after;
   return handed;
-}
-
-std::size_t slower_side(const HandedSides& reading, const HandedSides& writing) {
-  const auto weight = [&](std::size_t side) { return reading[side].fetched + writing[side].fetched + kReclaiming * writing[side].reclaimed; };
-  return weight(1) > weight(0) ? 1 : 0;
 }
 
 // Bytes taken per byte of the piece. `half`: of the touch, by which of the two threads it would be divided by rows.
@@ -205,6 +202,19 @@ HandedSides HandoverTracker::touch(double begin, double extent, double density, 
     piece = next;
   }
   join(first, last);
+  return sum;
+}
+
+HandedSides HandoverTracker::Memory::touch(double density, bool write, Division division) {
+  HandedSides sum;
+  if (!(density > 0)) return sum;
+  for (int half = 0; half < 2; ++half) {
+    const HandedSides taken = touch_piece(halves_[static_cast<std::size_t>(half)], half, density, write, division);
+    for (std::size_t side = 0; side < sum.size(); ++side) {
+      sum[side].fetched += taken[side].fetched / 2;
+      sum[side].reclaimed += taken[side].reclaimed / 2;
+    }
+  }
   return sum;
 }
 

@@ -26,6 +26,8 @@ enum class Division : std::uint8_t { kRows, kColumns, kMixed, kAll, kOne };
 
 // Of input or output number `operand` of an op on a CPU. `trains`: the list has a backward pass, so that weights are not laid out beforehand.
 Division division_of(const Op& op, bool input, std::size_t operand, bool trains);
+// The same where it is known how many bytes the op reads and writes at its declared size.
+Division division_of(const Op& op, bool input, std::size_t operand, bool trains, double bytes);
 
 // Do this machine's threads use last caches that they do not share?
 bool has_apart_caches(const Machine& machine, int threads);
@@ -43,8 +45,13 @@ struct Handed {
 // are one. Two coefficients cannot be told apart by the few points of a calibration; one of their sum in bytes fetched can.
 inline constexpr double kReclaiming = 6;
 using HandedSides = std::array<Handed, 2>;
-// Which side takes longer. An op ends with its slower thread: one that reclaims half of the lines alone is as slow as two that reclaim all of them.
-std::size_t slower_side(const HandedSides& reading, const HandedSides& writing);
+inline constexpr double kHandedSides = 2;  // what the slower side takes counts for both
+// Which side takes longer; the first where they take as long to within rounding. An op ends with its slower thread: one that reclaims half of the lines alone is as slow as two that reclaim all of them.
+inline std::size_t slower_side(const HandedSides& reading, const HandedSides& writing) {
+  const auto weight = [&](std::size_t side) { return reading[side].fetched + writing[side].fetched + kReclaiming * writing[side].reclaimed; };
+  constexpr double kRounding = 1e-9;
+  return weight(1) > weight(0) * (1 + kRounding) ? 1 : 0;
+}
 
 class HandoverTracker {
  public:
@@ -52,6 +59,7 @@ class HandoverTracker {
   HandedSides touch(double begin, double extent, double density, bool write, Division division);
   // Intervals that differ in their history, now.
   std::size_t intervals() const { return pieces_.size(); }
+  class Memory;
 
  private:
   static constexpr int kStates = 8;  // last writer (0, 1) x readers since (bits)
@@ -67,6 +75,16 @@ class HandoverTracker {
   Pieces::iterator cut(double at);
   void join(Pieces::iterator first, Pieces::iterator last);
   Pieces pieces_;
+};
+
+// One memory that every op touches from end to end.
+class HandoverTracker::Memory {
+ public:
+  // As HandoverTracker::touch(), per byte.
+  HandedSides touch(double density, bool write, Division division);
+
+ private:
+  std::array<Piece, 2> halves_{};
 };
 
 }  // namespace fathom

@@ -313,7 +313,8 @@ struct StepPredictor::State {
       if (known.of != structure) continue;
       known.last = ++clock;
       // A structure that is met once or twice is walked: sums pay when many lists share them.
-      if (!known.program && ++known.met >= kPatience && !has_apart_caches(machine, bench.ceilings.threads()) && ReuseProgram::worth_while(w)) known.program = std::make_unique<ReuseProgram>(w, touched, between > 0, structure);
+      if (!known.program && ++known.met >= kPatience && ReuseProgram::worth_while(w))
+        known.program = std::make_unique<ReuseProgram>(w, touched, between > 0, has_apart_caches(machine, bench.ceilings.threads()), structure);
       if (known.program) {
         if (!where.belongs_to(w) || where.size() != w.ops().size()) where = PerOp<Residency>(w);
         known.program->evaluate(w, works, touched, machine, bench.ceilings.threads(), between, where);

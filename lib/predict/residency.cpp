@@ -221,10 +221,9 @@ PerOp<Residency> residency(const Workload& w, const Machine& machine, int thread
         visit_all(op.inputs, cost.read.to_double(), true);
         visit_all(op.outputs, cost.written.to_double(), false);
         const size_t slower = slower_side(reading, writing);
-        constexpr double kSides = 2;
-        sum.fetched_reads += kSides * reading[slower].fetched;
-        sum.fetched_writes += kSides * writing[slower].fetched;
-        sum.reclaimed += kSides * writing[slower].reclaimed;
+        sum.fetched_reads += kHandedSides * reading[slower].fetched;
+        sum.fetched_writes += kHandedSides * writing[slower].fetched;
+        sum.reclaimed += kHandedSides * writing[slower].reclaimed;
       }
     }
   }

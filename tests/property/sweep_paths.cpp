@@ -7,6 +7,7 @@
 
 #include "lib/error.hpp"
 #include "lib/gpu/gpu_model.hpp"
+#include "lib/predict/handover.hpp"
 #include "lib/predict/predictor.hpp"
 #include "models/builder.hpp"
 #include "models/machine_ini.hpp"
@@ -123,6 +124,45 @@ TEST_CASE("many lists are predicted as each is alone: real sizes", "[sweep_paths
         scenario.recompute = Recompute::kFull;
         CHECK(compare(fast, network, around(scenario, 130), *machine, options) == 8);
       }
+    }
+  }
+}
+
+TEST_CASE("many lists are predicted as each is alone: wherever the cores of a CPU lie", "[sweep_paths]") {
+  const Machine measured = load_machine(FATHOM_SOURCE_DIR "/reports/samples/validation_epyc_machine.ini");
+  REQUIRE(has_apart_caches(measured, 2));
+  int lists = 0;
+  for (std::uint64_t seed = 0; seed < seeds(60); ++seed) {
+    const Network network = random_network(seed);
+    for (const Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
+      const Scenario scenario = random_scenario(seed, phase);
+      PredictOptions options;
+      options.follow_placement = false;
+      if (seed % 3 != 0) options.predictor = PredictorKind::kCalibrated;
+      if (seed % 4 == 1) options.bytes_between_ops = 3e6;
+      const Machine machine = placed(measured, seed % 5 == 2 ? Placement::kTogether : Placement::kApart);
+      CAPTURE(seed);
+      StepPredictor fast(machine, options, true);
+      lists += compare(fast, network, around(scenario, seed % 2 == 0 ? 40 : 3), machine, options);
+    }
+  }
+  CHECK(lists > static_cast<int>(seeds(800)));
+  // Sizes at which the threads divide products by rows and by columns, and small vector ops not at all.
+  for (const char* name : {"dense-60m", "mod-220m", "mixtral-8x7b"}) {
+    Network network = builtin_network(name);
+    if (network.layers.size() > 6) network.layers.resize(6);
+    if (!network.weights_of.empty()) network.weights_of.resize(network.layers.size());
+    PredictOptions options;
+    options.predictor = PredictorKind::kCalibrated;
+    options.follow_placement = false;
+    StepPredictor fast(measured, options, true);
+    for (const Phase phase : {Phase::kTrain, Phase::kPrefill, Phase::kDecode}) {
+      Scenario scenario;
+      scenario.phase = phase;
+      CHECK(compare(fast, network, around(scenario, 130), measured, options) == 8);
+      if (phase != Phase::kTrain) continue;
+      scenario.recompute = Recompute::kFull;
+      CHECK(compare(fast, network, around(scenario, 130), measured, options) == 8);
     }
   }
 }
