@@ -143,6 +143,11 @@ class Checker {
       fail(e.shared_gate ? "shared_gate" : "shared_width", "needs shared_experts");
     share("noop_share", e.noop_share);
     if (e.noops == 0 && e.noop_share.num != 0) fail("noop_share", "needs noops");
+    // The picks of a token are distinct: not more of them are no-ops than there are, and those beyond the experts must be.
+    const std::int64_t most = std::min(e.picks, e.noops), least = std::max<std::int64_t>(0, e.picks - e.experts);
+    const u128 assigned = u128(e.noop_share.num) * u128(e.picks);
+    if (assigned > u128(most) * u128(e.noop_share.den) || assigned < u128(least) * u128(e.noop_share.den))
+      fail("noop_share", fmt::format("must lie in [{}/{}, {}/{}]: of {} distinct picks at least {} and at most {} are no-ops", least, e.picks, most, e.picks, e.picks, least, most));
     if (!std::isfinite(e.skew) || e.skew < 0 || e.skew > 16) fail("expert_skew", fmt::format("must be 0 to 16, not {}", e.skew));
     if (e.skew != 0 && !e.loads.empty()) fail("expert_loads", "excludes expert_skew");
     if (!e.loads.empty()) {

@@ -79,7 +79,7 @@ const std::vector<KeyRow<Network>>& network_rows() {
       value_row<T, &T::final_norm>("final_norm", "yes", "norm before the head"),
       value_row<T, &T::tied>("tied", "yes", "the head uses the token table"),
       value_row<T, &T::head_bias>("head_bias", "no", "the head has a bias"),
-      value_row<T, &T::freeze_embedding>("freeze_embedding", "no", "the token table is not trained, nor the bias of a head tied to it, nor norms before the first products that nothing trained feeds"),
+      value_row<T, &T::freeze_embedding>("freeze_embedding", "no", "the token table is not trained, nor the bias of a head tied to it, nor norms before the first products that nothing trained feeds (an embedding norm is trained, and so are those behind it)"),
       value_row<T, &T::weight_dtype>("weight_dtype", "none (the run's type)",
                                      "stored type of the matrices inside the layers, routers apart"),
       number_row<T, kModules, &T::mtp>("mtp", "0", "multi-token prediction modules that are counted"),

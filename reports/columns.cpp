@@ -54,7 +54,7 @@ const std::vector<Column> kColumns{
 
     {"flops_matmul", "matmul FLOP", kFlop, 1,
      "Multiply-adds of matrix ops (GEMM, attention core), 2 FLOP each, `exact` convention, causal pairs only. Always "
-     "an integer.",
+     "an integer. What is executed: what a training step computes again is in it (MFU leaves that out, HFU does not).",
      "GEMM 2*m*n*k; causal attention 2*heads*(d_qk+d_v)*S(S+1)/2 per sequence", "totals, ops[]"},
     {"flops_expected", "expected FLOP", kFlop, 4,
      "Expectation of flops_matmul where the number of routed rows is random (decode).",

@@ -190,7 +190,28 @@ void HfReader::irrelevant(Names names) {
     if (has(name) && consumed_.insert(name).second) without_effect_.push_back(prefix_ + name);
 }
 
+// Names of one size in several families. A family asks for its own; a file that has another one too, with another value, contradicts itself.
+void HfReader::check_other_names() const {
+  static constexpr std::initializer_list<const char*> kGroups[] = {{"hidden_size", "n_embd", "d_model"},
+                                                                    {"num_hidden_layers", "n_layer"},
+                                                                    {"num_attention_heads", "n_head"},
+                                                                    {"num_key_value_heads", "num_kv_heads"},
+                                                                    {"head_dim", "kv_channels"},
+                                                                    {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"},
+                                                                    {"num_experts_per_tok", "experts_per_token"}};
+  for (const auto& group : kGroups)
+    for (const char* asked : group) {
+      const JsonNode* const mine = consumed_.count(asked) > 0 ? object_.find(asked) : nullptr;
+      if (mine == nullptr || mine->kind != JsonNode::Kind::kInteger) continue;
+      for (const char* other : group) {
+        const JsonNode* const node = consumed_.count(other) > 0 ? nullptr : object_.find(other);
+        if (node != nullptr && node->kind == JsonNode::Kind::kInteger && !equal(*mine, *node)) fail(other, fmt::format("differs from '{}', which means the same", asked), "keep one of the two");
+      }
+    }
+}
+
 void HfReader::finish(bool strict) {
+  check_other_names();
   if (!without_effect_.empty()) note(fmt::format("ignored: known to change no count: {}", fmt::join(without_effect_, ", ")));
   for (std::size_t i = 0; i < object_.names.size(); ++i) {
     const std::string& key = object_.names[i];

@@ -61,6 +61,7 @@ class HfReader {
   // The first name that is present; all that are present must agree. Marks them consumed.
   const JsonNode* find(Names names, const char** found);
   std::int64_t to_integer(const char* name, const JsonNode& node, std::int64_t low, std::int64_t high) const;
+  void check_other_names() const;
   void used_default(Names names, const std::string& value);
   [[noreturn]] void missing(Names names) const;
 

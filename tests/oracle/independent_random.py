@@ -1,6 +1,7 @@
 """Random networks and scenarios for independent_networks.py, by seed."""
 
 import random
+from fractions import Fraction
 
 
 def attention(rng):
@@ -18,8 +19,9 @@ def experts(rng):
     e = {"experts": rng.randint(2, 7), "expert_width": rng.randint(1, 40)}
     if rng.random() < 0.4:
         e["noops"] = rng.randint(1, 3)
-        e["noop_share"] = rng.choice(["1/2", "0.25", "7/8", "0"])
     e["picks"] = rng.randint(1, min(3, e["experts"]))
+    if "noops" in e:  # picks are distinct: not more of them are no-ops than there are
+        e["noop_share"] = rng.choice([share for share in ("1/2", "0.25", "7/8", "1/3", "0") if Fraction(share) * e["picks"] <= min(e["picks"], e["noops"])])
     if rng.random() < 0.3:
         e["expert_capacity"] = rng.choice(["1", "1.25", "1/2", "2"])
         e["expert_rounding"] = rng.choice(["floor", "half-up", "ceil"])
