@@ -53,7 +53,7 @@ const std::vector<KindExplanation>& kind_explanations() {
        "Su et al., arXiv 2104.09864; lib/cost_rules.cpp"},
       {"attention", "softmax(QK^T) V over visible (query, key) pairs, one atomic op. A whole causal sequence has S(S+1)/2 of them; a window or chunk leaves fewer, a decode step has one per key.",
        "2 x heads x (qk_dim + v_dim) x pairs",
-       "softmax: heads x pairs", "read: Q, and K and V of the keys read (cached ones in the type of the cache, else of compute); written: output (and log-sum-exp in training)", "Vaswani et al., arXiv 1706.03762, 3.2; pairs: models/pairs.hpp; lib/cost_rules.cpp"},
+       "softmax: heads x pairs", "read: Q, and K and V of the keys read. A pass without cached tokens reads the K and V that it has just made, in the type of compute, and writes the cache beside (kv_append); behind cached tokens, and in decode, all K and V are read back from the cache, in its type. Written: output (and log-sum-exp in training)", "Vaswani et al., arXiv 1706.03762, 3.2; pairs: models/pairs.hpp; lib/cost_rules.cpp"},
       {"kv_append", "Stores new keys and values in the cache.", kNoFlops, "kv_append: rows x width", "read and written: rows x width", "Shazeer, arXiv 1911.02150 (incremental decoding); lib/cost_rules.cpp"},
       {"activation", "y = act(x), gated: act(gate) x up.", kNoFlops, "activation: rows x width; gate_product: the same where gated", "read: inputs; written: output", "gated: Shazeer, arXiv 2002.05202; lib/cost_rules.cpp"},
       {"add_residual", "y = a + b.", kNoFlops, "residual: rows x width", "read: a, b; written: y", "He et al., arXiv 1512.03385; lib/cost_rules.cpp"},

@@ -91,7 +91,7 @@ const std::vector<Column> kColumns{
     {"flops_ratio", "FLOP ratio", kRatio, 1, "Matmul FLOP of this configuration over its dense twin.",
      "flops_matmul / flops_matmul(dense)", "totals"},
 
-    {"kv_bytes", "KV cache", kBytes, 4, "Key/value cache of the whole scenario: all sequences at full context.",
+    {"kv_bytes", "KV cache", kBytes, 4, "Key/value cache of the whole scenario: all sequences at full context, of each block the rows that its route, window or chunk keeps. A run allocates lists without their windows: that is in peak_bytes.",
      "sequences * sum over layers of kept rows * bytes of a row", "totals"},
     {"kv_bytes_per_token", "KV per token", kBytes, 5, "Key/value cache per token of context and sequence.",
      "sum over layers 2*kv_heads*head_dim*dtype bytes; latent attention (kv_rank + rope_dim)*dtype bytes", "totals"},

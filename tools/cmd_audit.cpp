@@ -10,6 +10,7 @@
 #include "models/registry.hpp"
 #include "reports/format.hpp"
 #include "tools/cli.hpp"
+#include "tools/unused_flags.hpp"
 
 namespace fathom {
 namespace {
@@ -77,7 +78,13 @@ int run_audit(const AuditArgs& flags) {
   check_output_flags(flags.output);
   OtherForms forms;
   forms.asked = fmt::format("{}, seq {}", flags.model, grouped(static_cast<u128>(flags.length)));
-  return emit_document(audit_document(AuditSetting(load_network(flags.model), flags.length), flags.model), flags.output, forms);
+  const Network network = load_network(flags.model);
+  Document document = audit_document(AuditSetting(network, flags.length), flags.model);
+  std::vector<RecordNote> notes;  // of imported files
+  for (const std::string& note : network.notes) notes.push_back({Note::Severity::kNote, network.name + ": " + note});
+  for (const RecordNote& note : notes) document.note(note.text);
+  tell_notes(notes, flags.output.quiet || flags.output.format != "csv");  // a page has them
+  return emit_document(document, flags.output, forms);
 }
 
 }  // namespace

@@ -191,6 +191,7 @@ int run_explain(const CLI::App& command, const ExplainArgs& flags) {
     for (const IniKeyDoc& key : ini_glossary())
       table.add_row({Cell::text(key.section), Cell::text(key.key), Cell::text(key.standard.empty() ? key.values : key.values + " [" + key.standard + "]"), Cell::text(key.meaning)});
     document.add(std::move(table));
+    explain_no_keys_into(document);
   } else {
     std::vector<std::string> names;
     bool found = false;

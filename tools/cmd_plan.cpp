@@ -198,7 +198,13 @@ int run_plan(const CLI::App& command, const PlanArgs& flags) {
   OtherForms forms;
   forms.asked = fmt::format("{}, budgets {} FLOP, batch {}, seq {}, dtype bf16, MoD every {} at capacity {}, convention {}{}", names, flags.budgets, flags.batch, grouped(static_cast<u128>(flags.length)), flags.every, options.capacity.str(), flags.convention,
                             flags.on.empty() ? "" : ", machine " + flags.on);
-  return emit_document(plan_document(plan_isoflop(networks, options), options, time_source), flags.output, forms);
+  Document document = plan_document(plan_isoflop(networks, options), options, time_source);
+  std::vector<RecordNote> notes;  // of imported files
+  for (const Network& network : networks)
+    for (const std::string& note : network.notes) notes.push_back({Note::Severity::kNote, network.name + ": " + note});
+  for (const RecordNote& note : notes) document.note(note.text);
+  tell_notes(notes, flags.output.quiet || flags.output.format != "csv");  // a page has them
+  return emit_document(document, flags.output, forms);
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ struct SweepArgs {
   std::string what = "count";
   std::vector<std::string> columns;
   std::string pareto, sort;
-  std::string mtp, expert_skew;  // as --set
+  std::string mtp, expert_skew, expert_loads;  // as --set
+  std::string step_time, peak, devices;        // refused
   std::string convention, run_tokens;
   std::optional<std::int64_t> top;
   std::optional<int> jobs;
@@ -177,6 +178,9 @@ std::string spent(double seconds) { return format_value(seconds, Unit::kSeconds,
 
 int run(const SweepArgs& flags, const CLI::App& command) {
   const SweepKind kind = parse_kind(flags.what);
+  for (const auto& [flag, given] : {std::pair{"--step-time", &flags.step_time}, std::pair{"--peak", &flags.peak}, std::pair{"--devices", &flags.devices}})
+    if (!given->empty())
+      throw Error(ErrorKind::kUsage, fmt::format("{} is about a step of one configuration that was timed, and a sweep has many", flag), {}, "fathom count --step-time gives its MFU and HFU; --do predict and --do compare find times here");
   const bool keeps = !flags.pareto.empty() || flags.top;
   if (flags.jobs && *flags.jobs < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.jobs), {"", 0, "--jobs"}, "leave it out for all cores");
   if (flags.top && *flags.top < 1) throw_input(fmt::format("must be at least 1, not {}", *flags.top), {"", 0, "--top"}, "leave it out for all rows");
@@ -206,6 +210,8 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   scenario.counts = kind == SweepKind::kCount;
   SweepModelFlags model = flags.model;
   if (!flags.mtp.empty()) model.set.push_back("mtp=" + flags.mtp);
+  if (!flags.expert_skew.empty() && !flags.expert_loads.empty()) throw Error(ErrorKind::kUsage, "--expert-skew and --expert-loads exclude each other");
+  if (!flags.expert_loads.empty()) model.set.push_back("expert_loads=" + flags.expert_loads);
   if (!flags.expert_skew.empty()) model.set.push_back("expert_skew=" + flags.expert_skew);
   const SweepSpace space(model, scenario, gpu, flags.convention);
   const u128 run_tokens = flags.run_tokens.empty() ? u128{0} : parse_tokens(flags.run_tokens);
@@ -263,7 +269,9 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     }
   }
   if (!flags.output.quiet) {
-    for (const std::string& note : space.notes()) fmt::print(stderr, "fathom: {}\n", note);
+    // A page of tables has its notes.
+    if (!keeps || table_flags.format == "csv")
+      for (const std::string& note : space.notes()) fmt::print(stderr, "fathom: {}\n", note);
     if (flags.resume && before.rows > 0)
       fmt::print(stderr, "fathom: {} of {} rows are in {}{}\n", before.rows, space.rows(), path, before.dropped ? "; an unfinished last line was dropped" : "");
   }
@@ -296,6 +304,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     const bool brief = table_flags.format != "csv" && table_flags.format != "json";
     if (keepers.front) document.add(kept_table("pareto", fmt::format("Pareto front: {}", names_of(objectives)), keepers.front->sorted(), writer, objectives, brief));
     if (keepers.top) document.add(kept_table("top", fmt::format("Top {}: {}", *flags.top, names_of(by)), keepers.top->sorted(), writer, by, brief));
+    for (const std::string& note : space.notes()) document.note(note);
     OtherForms forms;
     const std::vector<std::string>& models = flags.model.models;
     forms.asked = fmt::format("{}, {}, {} configurations{}", models.size() > 6 ? fmt::format("{} models", models.size()) : fmt::format("{}", fmt::join(models, ", ")), flags.what, before.rows + outcome.done, machine ? ", machine " + machine->name : "");
@@ -317,6 +326,12 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
   command->add_option("--mtp", flags->mtp, "multi-token prediction modules that are counted; a list, as --set mtp=LIST [the model's]")->type_name("N")->group("More");
   command->add_option("--expert-skew", flags->expert_skew, "uneven expert loads; a list, as --set expert_skew=LIST [the model's]")->type_name("S")->group("More");
+  command->add_option("--expert-loads", flags->expert_loads, "the same by numbers: 4+2+1+1,none; 4,2,1,1 is one value; as --set expert_loads=LIST [the model's]")->type_name("LIST")->group("More");
+  command->add_flag("--strict", flags->model.strict, "config.json: an unknown key is an error")->group("More");
+  // Known from fathom count: refused with the reason. An empty group hides them.
+  command->add_option("--step-time", flags->step_time)->group("");
+  command->add_option("--peak", flags->peak)->group("");
+  command->add_option("--devices", flags->devices)->group("");
   command->add_option("--convention", flags->convention, "also give FLOPs as NAME counts them; a list (fathom explain convention lists all) [exact]")->type_name("NAME")->check(known_names("--convention", find_convention, ','))->group("Sweep");
   command->add_option("--run-tokens", flags->run_tokens, "train: tokens of a whole run, such as 300B; adds run_steps and run_flops [none]")->type_name("D")->group("Sweep");
   command->add_option("--pareto", flags->pareto, "print the front over columns (max:X) instead of all rows")->type_name("C,...")->group("Sweep");

@@ -241,12 +241,14 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
       base.phase = parse_phase(phase_text);
       base.dtype = flags.dtype.empty() ? (gpu ? DType::kBF16 : DType::kF32) : parse_dtype(one_word(flags.dtype, "--dtype"));
       base.kv_dtype = flags.kv_dtype.empty() || base.phase == Phase::kTrain ? base.dtype : parse_dtype(one_word(flags.kv_dtype, "--kv-dtype"));  // training keeps no cache
+      say(note_cache_type(network, base.phase, base.dtype, base.kv_dtype, !flags.past.empty()));
       base.grad_dtype = flags.grad_dtype.empty() ? base.dtype : parse_dtype(one_word(flags.grad_dtype, "--grad-dtype"));
       base.logits = base.phase == Phase::kTrain ? LogitsKind::kAll : LogitsKind::kLast;
       if (!flags.logits.empty()) base.logits = parse_logits(one_word(flags.logits, "--logits"));
       if (!flags.routing.empty()) base.routing = parse_routing(one_word(flags.routing, "--routing"));
       if (!flags.participation.empty()) base.participation = parse_fraction_flag(one_word(flags.participation, "--participation"), "--participation");
       if (!flags.mla.empty()) base.mla = parse_mla(one_word(flags.mla, "--mla"));
+      if (base.phase == Phase::kTrain && base.mla == MlaStrategy::kDecompress) base.mla = MlaStrategy::kNaive;  // the same list; idle_in_phases() says so
       if (!flags.recompute.empty()) parse_recompute(flags.recompute, base);
       if (base.recompute == Recompute::kNamed && std::find(phases.begin(), phases.end(), "train") == phases.end())
         throw_input("names of ops to recompute are those of a training step", {"", 0, "--recompute"}, "add --phase train, or write none, selective or full");

@@ -362,6 +362,18 @@ bool explain_ini_key_into(Document& document, const std::string& name) {
 
 }  // namespace
 
+void explain_no_keys_into(Document& document) {
+  KeyValues list;
+  list.title = "Variants of routing without a key of their own";
+  list.add_text("forced prefix", "The first m tokens always take the block. With top-k and full attention it does not matter to a count which tokens are taken: min_slots = m is enough. With thresholds give the share of both: --participation (m + p (S - m)) / S.");
+  list.add_text("masked slots", "The cache has a slot for every token, a hole where the block was not taken. FLOPs and bytes read are those of kv = selected, the KV cache is as large as with kv = all.");
+  list.add_text("hierarchical routes", "A token needs to have taken the block before to take this one (recursion by depth). Capacities that fall from layer to layer (capacities, or capacity in each [block.NAME]) give its rows, pairs, keys and weights read; only "
+                                       "the routers, which are counted on all tokens, would see those that are left.");
+  list.add_text("nested width", "Skipped tokens pass the first columns of the block's own MLP. adapter = u gives them a plain MLP of width u: the same FLOPs as a slice of a plain MLP, but u x 2 width parameters of its own.");
+  list.add_text("keys of another block", "A block reads the keys and values that another one made (shared caches of recursions). Not modelled: every block with attention makes and keeps its own; what sharing saves is its k and v projections and its KV cache.");
+  document.add(std::move(list));
+}
+
 bool explain_term_into(Document& document, const std::string& name) {
   KeyValues list;
   if (const ReportTerm* term = find_term(name)) {

@@ -31,6 +31,9 @@ std::string pairs_with_numbers(const OpSpec& spec);
 // What the exit status of a command says.
 void explain_exit_codes_into(Document& document);
 
+// What a routed block may do that no key of a network file says, and what gives its counts.
+void explain_no_keys_into(Document& document);
+
 // A word of reports (reports/terms.hpp), a part of the model or a key of network files; false where `name` is none of them.
 bool explain_term_into(Document& document, const std::string& name);
 

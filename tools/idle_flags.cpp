@@ -53,6 +53,9 @@ std::vector<std::string> idle_in_phases(const ScenarioFlags& flags, const std::v
   std::vector<std::string> notes;
   for (const Use& use : uses)
     if (use.given && !use.read) notes.push_back(fmt::format("{} changes nothing here: {}", use.flag, use.where));
+  const std::vector<std::string> strategies = split(flags.mla, ',');
+  if (train && (caches || strategies.size() > 1) && std::find(strategies.begin(), strategies.end(), "decompress") != strategies.end())
+    notes.emplace_back("--mla decompress is naive in training: a training step has no cache that it could decompress");
   return notes;
 }
 
@@ -78,6 +81,11 @@ std::vector<std::string> idle_in_network(const ScenarioFlags& flags, const std::
   }
   if (!flags.routing.empty() && only_decode && ranked) note("--routing", "a decode step knows no whole sequence and decides by threshold");
   return notes;
+}
+
+std::vector<std::string> note_cache_type(const Network& network, Phase phase, DType compute, DType cache, bool past) {
+  if (phase != Phase::kPrefill || past || compute == cache || !any_attention(network, [](const AttentionConfig&) { return true; })) return {};
+  return {"--kv-dtype: a prefill without cached tokens reads the keys and values that it has just made, in the type of compute, and writes the cache in the other; after --past, and in decode, they are read from the cache"};
 }
 
 std::vector<std::string> idle_twin(bool slots, bool rounding) {

@@ -131,7 +131,21 @@ void write_facts(JsonWriter& json, const std::vector<const KeyValues*>& lists) {
   json.end_object();
 }
 
-// Title, texts, tables by key, facts by label; facts that stand under a heading are in `sections`.
+// Notes as records have them.
+void write_notes(JsonWriter& json, const Document& data) {
+  bool begun = false;
+  for (const DocumentPart& part : data.parts) {
+    const auto* note = std::get_if<Note>(&part);
+    if (!note) continue;
+    if (!begun) json.key("notes").begin_array();
+    begun = true;
+    const char* const severity = note->severity == Note::Severity::kNote ? "note" : note->severity == Note::Severity::kWarning ? "warning" : "skipped";
+    json.begin_object().member("severity", severity).member("text", note->text).end_object();
+  }
+  if (begun) json.end_array();
+}
+
+// Title, texts, notes, tables by key, facts by label; facts that stand under a heading are in `sections`.
 std::string json_of(const Document& data) {
   struct Section {
     std::string heading;
@@ -145,7 +159,9 @@ std::string json_of(const Document& data) {
     if (const auto* heading = std::get_if<Heading>(&part)) sections.push_back({heading->text, {}});
     if (const auto* list = std::get_if<KeyValues>(&part)) sections.back().facts.push_back(list);
   }
-  json.end_array().key("tables").begin_object();
+  json.end_array();
+  write_notes(json, data);
+  json.key("tables").begin_object();
   for (const ReportTable* table : tables_of(data)) {
     json.key(table->key);
     write_table(json, *table);

@@ -122,6 +122,23 @@ std::optional<Fraction> FractionList::at(std::uint64_t index) const {
   return value_of(piece.first, piece.step, index - piece.before);
 }
 
+std::string share_text(const Fraction& share) {
+  constexpr int kDigits = 15;                // a decimal of so many digits is the same after it was a double
+  constexpr std::int64_t kExponent = 10'000;  // readers write doubles below 1 / 10 000 with an exponent, which is no fraction here
+  if (share.num > 0 && share.den / share.num > kExponent) return share.str();
+  std::int64_t other = share.den, scale = 1;
+  int twos = 0, fives = 0;
+  for (; other % 2 == 0; other /= 2) ++twos;
+  for (; other % 5 == 0; other /= 5) ++fives;
+  const int decimals = std::max(twos, fives);
+  if (other != 1 || decimals > kDigits) return share.str();
+  for (int i = 0; i < decimals; ++i) scale *= 10;
+  std::int64_t digits = 0;  // of the number without its point
+  if (__builtin_mul_overflow(share.num, scale / share.den, &digits) || digits > 999'999'999'999'999) return share.str();
+  if (decimals == 0) return fmt::format("{}", digits);
+  return fmt::format("{}.{:0{}}", digits / scale, digits % scale, decimals);
+}
+
 bool FractionList::has_none() const {
   return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.none; });
 }

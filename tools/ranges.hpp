@@ -61,4 +61,8 @@ class FractionList {
   std::uint64_t size_ = 0;
 };
 
+// A share as a row of a sweep shows it, which every reader of fractions takes back exactly: a decimal that ends within the digits that a double keeps and is not
+// tiny, "0.125", else "1/3".
+std::string share_text(const Fraction& share);
+
 }  // namespace fathom

@@ -108,9 +108,9 @@ void RowWriter::write_keys(const SweepPoint& point, std::string& out) const {
     out += key_labels_[i];
     if (point.keys[i].empty())
       out += "null";
-    else if (keys_[i].number)
+    else if (keys_[i].number && point.keys[i].find('/') == std::string::npos)
       out += point.keys[i];
-    else
+    else  // a share that no decimal is equal to stays a fraction, as text
       out += json_quote(point.keys[i]);
   }
 }

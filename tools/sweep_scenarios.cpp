@@ -5,7 +5,6 @@
 
 #include "lib/error.hpp"
 #include "models/count/convention.hpp"
-#include "reports/json_writer.hpp"
 #include "tools/idle_flags.hpp"
 #include "tools/sweep_space.hpp"
 
@@ -40,7 +39,7 @@ void SweepSpace::Axis::text(std::uint64_t at, std::string& out) const {
     char digits[24];
     out.assign(digits, std::to_chars(digits, digits + sizeof digits, numbers->at(at)).ptr);
   } else if (fractions) {
-    out = shortest(fractions->at(at)->value());
+    out = share_text(*fractions->at(at));
   } else if (const std::string& word = texts[static_cast<std::size_t>(at)]; out != word) {
     out = word;
   }
@@ -84,6 +83,12 @@ void SweepSpace::add_scenario(const ScenarioFlags& flags, const std::string& con
   words(Slot::kGradDtype, "grad_dtype", flags.grad_dtype, false, parse_dtype, -1, "");
   words(Slot::kLogits, "logits", flags.logits, false, parse_logits, -1, "");
   words(Slot::kRouting, "routing", flags.routing, false, parse_routing, -1, "");
+  for (const Network& network : models_)
+    for (const std::int64_t cache : axes_[1].words)
+      for (const std::int64_t compute : axes_[0].words)
+        if (has(Phase::kPrefill) && axes_[1].given)
+          for (const std::string& text : note_cache_type(network, Phase::kPrefill, static_cast<DType>(compute), static_cast<DType>(cache), !flags.past.empty()))
+            if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
   // A policy by op names joins them with '+': commas separate the values of the axis.
   words(Slot::kRecompute, "recompute", flags.recompute, false, [](const std::string& text) { Scenario policy; parse_recompute(text, policy); return 0; }, 0, "none");
   words(Slot::kWeightDtype, "weight_dtype", flags.weight_dtype, false, parse_weight_dtype, -1, "");

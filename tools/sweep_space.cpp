@@ -7,7 +7,6 @@
 
 #include "lib/error.hpp"
 #include "models/registry.hpp"
-#include "reports/json_writer.hpp"
 #include "tools/idle_flags.hpp"
 
 namespace fathom {
@@ -53,11 +52,29 @@ bool relation(const std::string& text, std::int64_t& multiply, std::int64_t& div
   return true;
 }
 
+std::string without_section(const std::string& key) {
+  const std::size_t dot = key.find('.');
+  return dot == std::string::npos ? key : key.substr(dot + 1);
+}
+
+// Keys whose values are lists themselves: their elements are joined by '+', since commas separate the values of an axis.
+bool is_list(const std::string& key) {
+  const std::string name = without_section(key);
+  return name == "expert_loads" || name == "targets";
+}
+
+// The values of a --set. Loads without a '+' are one list, as --expert-loads of the other commands takes it: no model has experts that loads of one number describe.
+std::vector<std::string> values_of(const std::string& key, const std::string& text) {
+  if (without_section(key) != "expert_loads" || text.find('+') != std::string::npos || text.find("none") != std::string::npos || text.find(',') == std::string::npos) return split(text, ',');
+  std::string one = text;
+  std::replace(one.begin(), one.end(), ',', '+');
+  return {one};
+}
+
 // Keys of the INI form that change nothing but how many layers of a kind there are, and how many tokens these take.
 bool of_family(const std::string& key) {
-  const std::size_t dot = key.find('.');
-  const std::string name = dot == std::string::npos ? key : key.substr(dot + 1);
-  return name == "layers" || name == "capacity" || name == "slots" || name == "rounding" || name == "min_slots";
+  const std::string name = without_section(key);
+  return name == "layers" || name == "first_dense" || name == "every" || name == "capacity" || name == "slots" || name == "rounding" || name == "min_slots";
 }
 
 }  // namespace
@@ -158,11 +175,13 @@ int SweepSpace::add_column(const std::string& key, Unit unit, bool number) {
 
 void SweepSpace::add_models(const SweepModelFlags& flags) {
   HfOptions options;
+  options.strict = flags.strict;
   options.mtp = std::any_of(flags.set.begin(), flags.set.end(), [](const std::string& text) { return text.starts_with("mtp=") || text.starts_with("network.mtp="); });
   for (const std::string& model : flags.models) {
     models_.push_back(load_network(model, options));
     for (const std::string& note : models_.back().notes) notes_.push_back(models_.back().name + ": " + note);
   }
+  for (const std::string& text : idle_strict(flags.strict, flags.models)) notes_.push_back(text);
   networks_ = models_.size();
   std::vector<std::string> keys;
   for (const std::string& text : flags.set) add_set(text, keys);
@@ -200,7 +219,7 @@ void SweepSpace::add_set(const std::string& text, std::vector<std::string>& keys
   const Where where{"", 0, key};
   SetAxis values;
   bool number = true;
-  for (const std::string& item : split(text.substr(equals + 1), ',')) {
+  for (const std::string& item : values_of(key, text.substr(equals + 1))) {
     if (item.empty()) throw Error(ErrorKind::kUsage, fmt::format("--set: '{}' has an empty value", text));
     std::int64_t multiply = 0, divide = 1;
     if (key != "width" && relation(item, multiply, divide)) {
@@ -244,7 +263,7 @@ void SweepSpace::set_network(std::uint64_t index, SweepPoint& point) const {
   if (slots_.numbers) route.slots = number(slots_);
   if (capacity_.fractions) {
     route.capacity = capacity_.fractions->at(digit(capacity_.size()));
-    if (std::string* text = shown(capacity_)) *text = route.capacity ? shortest(route.capacity->value()) : "";
+    if (std::string* text = shown(capacity_)) *text = route.capacity ? share_text(*route.capacity) : "";
   }
   const std::int64_t every = number(every_);
   const bool routed = twin_ && (route.slots || route.capacity);
@@ -272,6 +291,11 @@ void SweepSpace::set_network(std::uint64_t index, SweepPoint& point) const {
           text = sets_[i].text(chosen[i]);
         }
         values.emplace_back(text, item.value.where());
+        if (is_list(overrides_[0].keys()[i])) {
+          std::string elements = text;
+          std::replace(elements.begin(), elements.end(), '+', ',');
+          values.back() = IniValue(elements, item.value.where());
+        }
       }
       overrides_[0].apply(base, values, point.unrouted);
       made = &point.unrouted;

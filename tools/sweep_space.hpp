@@ -24,6 +24,7 @@ struct SweepModelFlags {
   std::vector<std::string> models;
   std::vector<std::string> set;                         // KEY=VALUES over keys of the model's INI form
   std::string mod_every, capacity, slots, rounding, gate;  // lists; capacity "none": as the model is
+  bool strict = false;                                  // config.json: an unknown key is an error
 };
 
 struct SweepColumn {

@@ -8,6 +8,7 @@
 
 #include "lib/error.hpp"
 #include "models/import/hf_families.hpp"
+#include "models/import/hf_left_out.hpp"
 
 namespace fathom {
 namespace {
@@ -195,11 +196,8 @@ Network import_tree(const JsonNode& root, const std::string& file, const HfOptio
     }
     ignore_everywhere(text);
     text.finish(options.strict);
-    for (const char* part : {"vision_config", "audio_config"})
-      if (outer.object(part) != nullptr)
-        network.notes.push_back(fmt::format("left out: {} (only the text model is counted)", part));
-    outer.irrelevant({"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "vision_config",
-                      "audio_config", "image_token_id", "vision_feature_layer", "projector_hidden_act",
+    note_left_out(outer);
+    outer.irrelevant({"boi_token_index", "eoi_token_index", "image_token_index", "image_token_id", "vision_feature_layer", "projector_hidden_act",
                       "multimodal_projector_bias", "spatial_merge_size"});
   } else {
     const std::string family_type = composite != std::end(kComposites) ? composite->text_type : type;

@@ -53,6 +53,70 @@ class Sweep(CliTest):
         words = self.rows("dense-60m", "--set", "norm=rms,layer", "--columns", "params")
         self.assertEqual(int(words[1]["params_total"]) - int(words[0]["params_total"]), (2 * 9 + 1) * 576)
 
+    def test_a_share_reads_back_as_the_slots_it_gave(self):
+        """Every capacity and participation that a row shows, given to count as it stands, is the same share: exact fractions round to the same slots."""
+        shares = "1/3,2/3,0.1,1/7,0.00002,1/1024,1/1048576,123456789/1000000007,0.1:0.9:0.1,0,1,none"
+        for form, lengths in (("csv", "3,10,21"), ("jsonl", "3")):
+            text = self.run_fathom("sweep", "dense-60m", "--set", "layers=2", "--mod-every", "2", "--capacity", shares, "--seq", lengths, "-o", form).stdout
+            rows = list(csv.DictReader(io.StringIO(text))) if form == "csv" else [json.loads(line) for line in text.splitlines()]
+            self.assertEqual(len(rows), 20 * len(lengths.split(",")))
+            for row in rows:
+                if row["capacity"] in ("", None):
+                    continue
+                counted = self.json("count", "dense-60m", "--mod-every", "2", "--capacity", str(row["capacity"]), "--seq", str(row["seq"]), "--ops", "-o", "json")
+                slots = next(op["rows_declared"] for op in counted["ops"] if op["path"].endswith("mod/attn/qkv"))
+                # The row again, by the slots that count found.
+                again = self.rows("dense-60m", "--set", "layers=2", "--mod-every", "2", "--slots", str(slots), "--seq", str(row["seq"]))[0]
+                for key in ("flops_matmul", "kv_bytes", "bytes_read"):
+                    self.assertEqual(int(again[key]), int(row[key]), row)
+        rows = self.rows("mod-tiny", "--phase", "decode", "--participation", "1/3,0.25,1/7", "--columns", "flops_expected")
+        self.assertEqual([row["participation"] for row in rows], ["1/3", "0.25", "1/7"])
+        for row in rows:
+            self.assertEqual(float(row["flops_expected"]), self.json("count", "mod-tiny", "--phase", "decode", "--participation", row["participation"], "-o", "json")["totals"]["flops_expected"])
+        self.assertEqual([row["capacity"] for row in self.rows("dense-60m", "--mod-every", "2", "--capacity", "1/3,2/6,12.5%,0.5", "--columns", "flops")], ["1/3", "1/3", "0.125", "0.5"])
+        self.assertEqual([row["capacity"] for row in self.rows("dense-60m", "--mod-every", "2", "--capacity", "0.00002,0.0001,1/1048576", "--columns", "flops")], ["1/50000", "0.0001", "1/1048576"])
+
+    def test_where_experts_and_routes_stand(self):
+        """first_dense and every, as a file with these keys has them; and what is refused says why."""
+        body = "[network]\nwidth = 64\nvocab = 100\nlayers = 12\nheads = 4\nmlp = 96\n[moe]\nexperts = 4\npicks = 2\nexpert_width = 32\n"
+        model = self.folder / "model.ini"
+        model.write_text(body + "first_dense = 1\n")
+        columns = ("params", "flops", "bytes_read", "bytes_read_expected")
+        rows = self.rows(str(model), "--set", "first_dense=0:12", "--set", "moe.every=1:12", "--seq", "5", "--phase", "prefill,train", "--columns", ",".join(columns))
+        self.assertEqual(len(rows), 13 * 12 * 2)
+        for row in rows[::7]:
+            model.write_text(body + f"first_dense = {row['first_dense']}\nevery = {row['moe.every']}\n")
+            totals = self.json("count", str(model), "--seq", "5", "--phase", row["phase"], "-o", "json")["totals"]
+            self.assertEqual([int(row[key]) for key in ("params_total", "flops_matmul", "bytes_read")], [totals[key] for key in ("params_total", "flops_matmul", "bytes_read")], row)
+        rows = self.rows("mod-60m", "--set", "every=1:9", "--columns", "flops")
+        for row in rows:
+            totals = self.json("count", "dense-60m", "--mod-every", row["every"], "--capacity", "1/8", "-o", "json")["totals"]
+            self.assertEqual(int(row["flops_matmul"]), totals["flops_matmul"], row)
+        self.refuses(3, "one by one", "sweep", "mod-60m", "--set", "at=1,3")
+        self.refuses(3, "names the block of every layer", "sweep", "mod-60m", "--set", "pattern=a")
+        self.refuses(2, "a step of one configuration that was timed", "sweep", "mod-60m", "--step-time", "1s")
+
+    def test_tables_say_what_an_import_left_out(self):
+        model = str(pathlib.Path(ARGUMENTS.source) / "tests/data/hf/gemma-3-4b.json")
+        for command in (("sweep", model, "--batch", "1,2", "--pareto", "flops"), ("plan", model, "--budget", "1e18"), ("audit", model), ("count", model)):
+            notes = [note["text"] for note in self.json(*command, "-o", "json")["notes"]]
+            self.assertTrue(any("left out: vision_config" in note for note in notes), (command, notes))
+            self.assertIn("left out: vision_config", self.run_fathom(*command, "-o", "csv").stderr, command)
+            self.assertIn("left out: vision_config", self.run_fathom(*command, "-o", "md").stdout, command)
+
+    def test_loads_of_experts(self):
+        decode = ("mixtral-8x7b", "--phase", "decode", "--batch", "4", "--columns", "bytes_read_expected")
+        one = self.rows(*decode, "--expert-loads", "8,7,6,5,4,3,2,1")
+        self.assertEqual([row["expert_loads"] for row in one], ["8+7+6+5+4+3+2+1"])
+        rows = self.rows(*decode, "--expert-loads", "8+7+6+5+4+3+2+1,none")
+        self.assertEqual(rows[0]["bytes_read_expected"], one[0]["bytes_read_expected"])
+        for row in rows:
+            loads = () if row["expert_loads"] == "none" else ("--expert-loads", row["expert_loads"].replace("+", ","))
+            count = self.json("count", *decode[:-2], *loads, "-o", "json")["totals"]["bytes_read_expected"]
+            self.assertAlmostEqual(float(row["bytes_read_expected"]), count, delta=1)
+        self.assertNotEqual(rows[0]["bytes_read_expected"], rows[1]["bytes_read_expected"])
+        self.refuses(2, "exclude each other", "sweep", "mixtral-8x7b", "--expert-loads", "1,1", "--expert-skew", "1")
+
     def test_every_figure_and_option_of_count(self):
         """What count gives and reads is a column or an axis of a sweep, with the same values."""
         totals = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "run_steps", "run_flops")

@@ -22,6 +22,29 @@ Network windowed(std::int64_t window, std::int64_t chunk) {
 
 }  // namespace
 
+// What the counts of a prefill's core say: without cached tokens it reads the keys and values that the projection wrote, so that a narrower cache changes no bit; behind
+// cached tokens (none of which are there yet, so that all keys are new) it reads them back from the cache, rounded.
+TEST_CASE("a prefill reads fresh keys in the type of compute, a continued one from the cache") {
+  Network network = small_mod();
+  network.layers.assign(network.layers.size(), 0);
+  const std::int64_t length = 16;
+  const auto tokens = test_tokens(2, length, network.vocab);
+  const auto logits = [&](std::int64_t past, DType cache) {
+    Scenario s = prefill_scenario(2, length, past);
+    s.kv_dtype = cache;
+    const Bound bound = bind_on(kCpu, network, s);
+    ProgramExecution& run = bound.run();
+    if (past > 0) run.set_past(0);
+    run.write(tokens_of(run), columns(tokens, 0, length));
+    run.set_positions(0);
+    run.run();
+    return logits_of(run);
+  };
+  CHECK(logits(0, DType::kF32) == logits(0, DType::kBF16));
+  CHECK(largest_difference(logits(8, DType::kF32), logits(0, DType::kF32)) < 1e-4);
+  CHECK(largest_difference(logits(8, DType::kF32), logits(8, DType::kBF16)) > 1e-4);
+}
+
 TEST_CASE("T13, T16: any chunking of a threshold prefill and token-by-token decode are the same") {
   const Network network = small_mod();
   const std::int64_t length = 24;

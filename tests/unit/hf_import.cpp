@@ -240,7 +240,20 @@ TEST_CASE("prediction modules are counted only when asked for", "[hf]") {
 
 TEST_CASE("text_config is entered, the vision part is left out with a note", "[hf]") {
   const Network n = read_hf_config(kFolder + "gemma-3-4b.json");
-  CHECK(has_note(n, "left out: vision_config"));
+  CHECK(has_note(n, "left out: vision_config, model_type siglip_vision_model (only the text model is counted): how many parameters it has the file does not say"));
+  CHECK(has_note(n, "ignored: all of vision_config: model_type, hidden_size"));
+  CHECK(has_note(n, "mm_tokens_per_image = 256: an image takes as many tokens of --seq"));
+  // The tower of Gemma 3: 27 layers of width 1152 with an MLP of 4304, which are 411,070,464 of its published 417 M parameters: 27 (4 * 1152^2 + 2 * 1152 * 4304).
+  const std::string whole = replaced(text_of("gemma-3-4b"), "\"hidden_size\": 1152", "\"hidden_size\": 1152, \"intermediate_size\": 4304, \"num_hidden_layers\": 27, \"new_key\": [1]");
+  const Network told = import_hf_config(whole, "config.json", HfOptions{true, false});  // what is left out is known to be: no reason for strictness
+  CHECK(has_note(told, "left out: vision_config, model_type siglip_vision_model (only the text model is counted): the matrices of its 27 layers have 411070464 parameters"));
+  CHECK(has_note(told, "ignored: all of vision_config: model_type, hidden_size, intermediate_size, num_hidden_layers, new_key"));
+  CHECK(told.kinds == n.kinds);
+  // A gated tower has three matrices; one of another make has no number here, and neither has one whose sizes are none.
+  CHECK(has_note(import_hf_config(replaced(whole, "siglip_vision_model", "pixtral"), "config.json"), "left out: vision_config, model_type pixtral (only the text model is counted): the matrices of its 27 layers have 544942080"));
+  CHECK(has_note(import_hf_config(replaced(whole, "siglip_vision_model", "other"), "config.json"), "left out: vision_config, model_type other (only the text model is counted): how many parameters it has is not known"));
+  CHECK(has_note(import_hf_config(replaced(whole, "\"num_hidden_layers\": 27", "\"num_hidden_layers\": \"27\""), "config.json"), "left out: vision_config, model_type siglip_vision_model (only the text model is counted): how many"));
+  CHECK(has_note(read_hf_config(kFolder + "llama-4-scout.json"), "left out: vision_config, model_type llama4_vision_model"));
   CHECK(has_note(n, "default: text_config.num_attention_heads = 8"));
   CHECK(n.layer_count() == 34);
   CHECK_THROWS_AS(import_hf_config(replaced(text_of("gemma-3-4b"), "gemma3_text", "llama"), "config.json"), Error);

@@ -52,6 +52,32 @@ TEST_CASE("fp8 matrices of Llama 3 8B", "[widths]") {
   CHECK(text(wide.read.value() - narrow.read.value()) == "6979321856");
 }
 
+// A prefill reads the keys and values that it has just made; only behind cached tokens are they read from the cache, in its type.
+TEST_CASE("the core of a prefill reads fresh keys in the type of compute", "[widths]") {
+  const Network llama = builtin_network("llama-3-8b");
+  const auto bytes = [&](std::int64_t past, DType cache) {
+    Scenario s;
+    s.phase = Phase::kPrefill;
+    s.length = 16, s.past = past;
+    s.dtype = s.grad_dtype = DType::kBF16;
+    s.kv_dtype = cache;
+    const Workload w = build(llama, s);
+    std::pair<u128, u128> found;  // read by one core, written by one append
+    for (const Op& op : w.ops()) {
+      if (const auto* core = std::get_if<Attention>(&op.spec)) found.first = declared_cost(*core).read.value();
+      if (const auto* append = std::get_if<KvAppend>(&op.spec)) found.second = declared_cost(*append).written.value();
+    }
+    return found;
+  };
+  // Queries 16 * 32 * 128 elements of 2 bytes; keys and values 16 * 2 * 8 * 128 elements: of 2 bytes in the core whatever the cache, written in its type.
+  for (const DType cache : {DType::kF8, DType::kBF16, DType::kF32}) {
+    CHECK(text(bytes(0, cache).first) == text(16 * 32 * 128 * 2 + u128{16} * 2048 * 2));
+    CHECK(text(bytes(0, cache).second) == text(u128{16} * 2048 * static_cast<u128>(dtype_bytes(cache))));
+    // Behind 48 cached tokens all 64 are read from the cache.
+    CHECK(text(bytes(48, cache).first) == text(16 * 32 * 128 * 2 + u128{64} * 2048 * static_cast<u128>(dtype_bytes(cache))));
+  }
+}
+
 TEST_CASE("a cache of one byte per element", "[widths]") {
   const Network llama = builtin_network("llama-3-8b");
   CHECK(kv_bytes_per_token(llama, DType::kF8).str() == "65536");
