@@ -93,6 +93,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   facts.add_text("time", time_source);
   document.add(std::move(facts));
   ReportTable rows("plan", "");
+  rows.group = 2;
   rows.add_column(ReportColumn{"budget_flops", "budget", Unit::kFlop, 0});
   rows.add_column(ReportColumn{"model", "model", Unit::kText, 0});
   rows.add_column(ReportColumn{"variant", "variant", Unit::kText, 0});
