@@ -86,7 +86,7 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   Document document;
   document.title = "isoFLOP plan";
   KeyValues facts;
-  facts.add_text("batch", fmt::format("{} sequences x {} tokens = {} tokens per step", options.batch, options.length, options.batch * options.length));
+  facts.add_text("batch", fmt::format("{} sequences x {} tokens = {} tokens per step", grouped(static_cast<u128>(options.batch)), grouped(static_cast<u128>(options.length)), grouped(checked_mul(static_cast<u128>(options.batch), static_cast<u128>(options.length)))));
   facts.add_text("counted as", fmt::format("{}; training = 3 x forward; steps to the nearest", options.convention));
   facts.add_text("MoD", fmt::format("block l routed where l mod {} = {}, capacity {}; deeper: the first depth whose forward FLOPs reach the dense model's", options.every, options.every - 1, options.capacity.str()));
   facts.add_text("law", options.law.name, options.law.source);
