@@ -77,6 +77,20 @@ std::string table_cell(const Cell& cell, const ReportColumn& column, bool named,
   return out + ">" + content + "</td>";
 }
 
+// A command line may be broken between its words, not behind the hyphens of an option.
+std::string code_html(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const bool option = word.size() > 1 && word[0] == '-' && word.size() < 30;
+    out += option ? "<span class=\"o\">" + xml_escape(word) + "</span>" : xml_escape(word);
+    if (end < text.size()) out += text[end];
+    at = end + 1;
+  }
+  return out;
+}
+
 template <class Plot>
 std::string both_widths(const Plot& plot, std::size_t frame = 0) {
   return "<div class=\"wide\">" + render_svg(plot, {kWide, false, frame}) + "</div>\n<div class=\"narrow\">" +
@@ -93,7 +107,7 @@ struct HtmlParts {
     return fmt::format("<h{0}>{1}</h{0}>\n", level, inline_html(heading.text));
   }
   std::string operator()(const Paragraph& paragraph) const { return "<p>" + inline_html(paragraph.text) + "</p>\n"; }
-  std::string operator()(const CodeBlock& code) const { return "<pre>" + xml_escape(code.text) + "</pre>\n"; }
+  std::string operator()(const CodeBlock& code) const { return "<pre>" + code_html(code.text) + "</pre>\n"; }
   std::string operator()(const Note& note) const {
     const bool warning = note.severity == Note::Severity::kWarning, skipped = note.severity == Note::Severity::kSkipped;
     return fmt::format("<div class=\"note{}\"><b>{}</b>{}</div>\n",

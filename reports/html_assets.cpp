@@ -13,12 +13,12 @@ h3{font-size:1.08rem;margin:1.6em 0 .5em}
 p{max-width:75ch;margin:.7em 0;overflow-wrap:anywhere}
 code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.88em}
 code{background:var(--soft);padding:.1em .3em;border-radius:4px}
-pre{background:var(--soft);padding:12px 14px;border-radius:8px;overflow-x:auto}
+pre{background:var(--soft);padding:12px 14px;border-radius:8px;white-space:pre-wrap;overflow-wrap:anywhere}pre .o{white-space:nowrap}
 .note{border-left:4px solid var(--c0);background:var(--soft);padding:8px 14px;margin:10px 0;border-radius:0 8px 8px 0;max-width:80ch;overflow-wrap:anywhere}
 .note.warning{border-color:var(--c1)}.note.skipped{border-color:var(--c7)}
 .note b{margin-right:.4em}
-.scroll{overflow-x:auto;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px;background:linear-gradient(to top,var(--bg) 40%,transparent) bottom/100% 40px,linear-gradient(to right,var(--bg) 40%,transparent) left/40px 100%,linear-gradient(to left,var(--bg) 40%,transparent) right/40px 100%,linear-gradient(to top,var(--mf),transparent) bottom/100% 16px,linear-gradient(to right,var(--mf),transparent) left/16px 100%,linear-gradient(to left,var(--mf),transparent) right/16px 100%;background-repeat:no-repeat;background-attachment:local,local,local,scroll,scroll,scroll}
-.scroll.prose{max-height:none}
+.scroll{overflow-x:auto;width:fit-content;min-width:min(100%,56rem);max-width:100%;max-height:75vh;margin:8px 0 4px;border:1px solid var(--grid);border-radius:8px;background:linear-gradient(to top,var(--bg) 40%,transparent) bottom/100% 40px,linear-gradient(to right,var(--bg) 40%,transparent) left/40px 100%,linear-gradient(to left,var(--bg) 40%,transparent) right/40px 100%,linear-gradient(to top,var(--mf),transparent) bottom/100% 16px,linear-gradient(to right,var(--mf),transparent) left/16px 100%,linear-gradient(to left,var(--mf),transparent) right/16px 100%;background-repeat:no-repeat;background-attachment:local,local,local,scroll,scroll,scroll}
+.scroll.prose{width:auto;max-height:none}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:8px 12px}
 th,td{padding:6px 8px;text-align:left;vertical-align:top;border-bottom:1px solid var(--grid)}
@@ -40,7 +40,7 @@ th button::after{content:"\2195";opacity:.35;margin-left:.2em;font-size:.85em}
 th[aria-sort=ascending] button::after{content:"\2191";opacity:1}
 th[aria-sort=descending] button::after{content:"\2193";opacity:1}
 .v-within{color:var(--c2)}.v-slow,.v-fast{color:var(--c1)}.v-light{color:var(--c3);font-weight:600}
-.caption{color:var(--dim);font-size:.88rem;margin:4px 0 16px}
+.caption{max-width:75ch;color:var(--dim);font-size:.88rem;margin:4px 0 16px}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:10px 0;font-variant-numeric:tabular-nums}
 dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
 .source{color:var(--dim);font-size:.88em}
@@ -59,7 +59,7 @@ th,td{padding:6px 9px}
 dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}
 th:first-child,td:first-child,.grouped .h{position:sticky;left:0;z-index:1;background:var(--bg)}
 thead th:first-child,.grouped thead th.h{z-index:3;background:var(--soft)}
-td.p{max-width:44vw;white-space:normal}
+td.p{min-width:38vw;max-width:44vw;white-space:normal}
 td.w{min-width:34ch}
 td.p wbr{display:inline}
 table.prose thead{display:none}

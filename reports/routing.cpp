@@ -21,9 +21,16 @@ BarPlot histogram(const RoutingRecord& routing, const std::string& key_suffix) {
   plot.value_label = "log10 of (1 + n), n scores";
   plot.series.push_back({"tokens", {}});
   const double width = (routing.high - routing.low) / static_cast<double>(std::max<std::size_t>(1, routing.counts.size()));
+  // All edges with as many decimals as the first two digits of a bin's width need.
+  const int decimals = width > 0 && std::isfinite(width) ? std::clamp(1 - static_cast<int>(std::floor(std::log10(width))), 0, 12) : 3;
+  const auto edge = [&](double value) {
+    std::string text = fmt::format("{:.{}f}", value, decimals);
+    if (text[0] == '-' && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+    return text;
+  };
   for (std::size_t b = 0; b < routing.counts.size(); ++b) {
     const double from = routing.low + width * static_cast<double>(b);
-    plot.categories.push_back(fmt::format("{:.3g} to {:.3g}", from, from + width));
+    plot.categories.push_back(fmt::format("{} to {}", edge(from), edge(from + width)));
     plot.series[0].values.push_back(std::log10(1.0 + static_cast<double>(routing.counts[b])));
     plot.shown.push_back(fmt::format("n = {}", routing.counts[b]));
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "reports/format.hpp"
+#include "reports/part_looks.hpp"
 #include "reports/scale.hpp"
 #include "reports/svg_canvas.hpp"
 #include "reports/utf8.hpp"
@@ -69,7 +70,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
   for (std::size_t c = 0; c < plot.categories.size(); ++c) {
     y += gap / 2;
     if (narrow) {
-      canvas->text(left, y + 12, plot.categories[c], "start");
+      canvas->text(left + 4, y + 12, plot.categories[c], "start");  // clear of the axis
       y += head;
     } else {
       canvas->text(left - 8, y + group / 2 + 4, plot.categories[c], "end");
@@ -93,7 +94,7 @@ std::string render_svg(const BarPlot& plot, const SvgOptions& options) {
         canvas->text(x2 + 5, row + bar / 2 + 3, shown, "start", "d");
       } else if (lengths[c] > 0) {
         const std::string share = fmt::format("{:.0f} %", 100 * value / lengths[c]);
-        if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", "in " + look_class(look_of(plot, s)));
+        if (x2 - x1 > text_width(share, 12) + 8) canvas->text((x1 + x2) / 2, row + bar / 2 + 4, share, "middle", (look_hatched(look_of(plot, s)) ? "in halo " : "in ") + look_class(look_of(plot, s)));
       }
       sum += value;
     }

@@ -76,10 +76,11 @@ std::string svg_rules() {
 .fp .f.co{fill:var(--mf)}.fp .ht{stroke:var(--bg);stroke-width:1.6;fill:none;pointer-events:none}
 .fp .cut{stroke:var(--c1);stroke-width:2}.fp .on{fill:var(--c0)}.fp .off{fill:var(--m0)}.fp .full{fill:var(--mf)}
 .fp .in{fill:var(--bg);font-weight:600}.fp .in.c1,.fp .in.c2,.fp .in.c4,.fp .in.c5{fill:#14171b}.fp .in.co{fill:var(--fg)}
+.fp .halo{paint-order:stroke;stroke-width:6px;stroke-linejoin:round}
 )";
   for (int i = 0; i < 8; ++i)
     rules +=
-        fmt::format(".fp .l.c{0},.fp .e.c{0},.fp .x.c{0}{{stroke:var(--c{0})}}.fp .f.c{0}{{fill:var(--c{0})}}\n", i);
+        fmt::format(".fp .l.c{0},.fp .e.c{0},.fp .x.c{0}{{stroke:var(--c{0})}}.fp .f.c{0}{{fill:var(--c{0})}}.fp .halo.c{0}{{stroke:var(--c{0})}}\n", i);
   return rules;
 }
 

@@ -24,8 +24,10 @@ std::string render_svg(const RoutingMap& map, const SvgOptions& options) {
   const double cell = std::min((right - left) / static_cast<double>(cells), 34.0);
   const double row = std::clamp(cell, 16.0, 26.0);
   const bool named = !map.tokens.empty() && grid.tokens_per_cell == 1 && cell >= 13;
-  double token_room = 0;
-  if (named) {
+  // Bytes and single letters stand upright, words along their column.
+  const bool upright = named && std::all_of(map.tokens.begin(), map.tokens.end(), [](const std::string& token) { return display_width(printable(token)) <= 1; });
+  double token_room = upright ? 8 : 0;
+  if (named && !upright) {
     for (const std::string& token : map.tokens) token_room = std::max(token_room, text_width(printable(token), 12));
     token_room = std::min(token_room, 90.0);
   }
@@ -86,8 +88,11 @@ std::string render_svg(const RoutingMap& map, const SvgOptions& options) {
   if (named) {
     for (std::size_t c = 0; c < cells; ++c) {
       const int fits = static_cast<int>(token_room / 6.7) + 1;
-      canvas.text(left + cell * (static_cast<double>(c) + 0.5) + 4, bottom + 8,
-                  clip_middle(printable(map.tokens[c]), fits), "end", "t", -90);
+      const double middle = left + cell * (static_cast<double>(c) + 0.5);
+      if (upright)
+        canvas.text(middle, bottom + 14, printable(map.tokens[c]), "middle");
+      else
+        canvas.text(middle + 4, bottom + 8, clip_middle(printable(map.tokens[c]), fits), "end", "t", -90);
     }
   } else {
     const std::size_t tokens = frame.states[0].size();

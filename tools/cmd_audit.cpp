@@ -21,20 +21,25 @@ struct AuditArgs {
   OutputFlags output;
 };
 
-// The claim's figures in one cell: "56.25 % (token work); 50.78 % (pair work)".
-std::string summary(const AuditClaim& claim) {
-  std::string text;
-  for (const AuditFigure& figure : claim.figures) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", figure_text(figure), figure.name);
-  if (!claim.reported.empty()) text += (text.empty() ? "" : "; ") + ("reported: " + claim.reported);
-  return text;
-}
-
 // Counts are whole numbers, and stay exact.
 Cell exact(const AuditFigure& figure) {
   constexpr double kExactDouble = 9007199254740992.0;  // 2^53
   if (!std::isfinite(figure.value)) return Cell::status(figure_text(figure));
   const bool whole = figure.unit == FigureUnit::kCount && figure.value >= 0 && figure.value < kExactDouble && figure.value == std::floor(figure.value);
   return whole ? Cell::count(static_cast<u128>(figure.value)) : Cell::number(figure.value);
+}
+
+std::string shown(const AuditFigure& figure) {
+  const Cell number = exact(figure);
+  return number.exact() != nullptr ? grouped(*number.exact()) : figure_text(figure);
+}
+
+// The claim's figures in one cell: "56.25 % (token work); 50.78 % (pair work)".
+std::string summary(const AuditClaim& claim) {
+  std::string text;
+  for (const AuditFigure& figure : claim.figures) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", shown(figure), figure.name);
+  if (!claim.reported.empty()) text += (text.empty() ? "" : "; ") + ("reported: " + claim.reported);
+  return text;
 }
 
 Document audit_document(const AuditSetting& setting, const std::string& model) {
@@ -63,7 +68,7 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
     const Cell number = Cell::count(static_cast<u128>(claim.number));
     claims.add_row({number, Cell::text(claim.text), Cell::text(claim.claim), Cell::text(summary(claim)), Cell::text(std::string(audit_verdict_name(claim.verdict))), Cell::text(claim.condition)});
     for (const AuditFigure& figure : claim.figures)
-      figures.add_row({number, Cell::text(figure.name), Cell::text(figure.claimed), Cell::text(figure_text(figure)), exact(figure), Cell::text(figure.formula)});
+      figures.add_row({number, Cell::text(figure.name), Cell::text(figure.claimed), Cell::text(shown(figure)), exact(figure), Cell::text(figure.formula)});
   }
   document.add(std::move(claims));
   document.add(std::move(figures));

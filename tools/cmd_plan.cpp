@@ -86,13 +86,14 @@ Document plan_document(const Plan& plan, const PlanOptions& options, const std::
   Document document;
   document.title = "isoFLOP plan";
   KeyValues facts;
-  facts.add_text("batch", fmt::format("{} sequences x {} tokens = {} tokens per step", options.batch, options.length, options.batch * options.length));
+  facts.add_text("batch", fmt::format("{} sequences x {} tokens = {} tokens per step", grouped(static_cast<u128>(options.batch)), grouped(static_cast<u128>(options.length)), grouped(checked_mul(static_cast<u128>(options.batch), static_cast<u128>(options.length)))));
   facts.add_text("counted as", fmt::format("{}; training = 3 x forward; steps to the nearest", options.convention));
   facts.add_text("MoD", fmt::format("block l routed where l mod {} = {}, capacity {}; deeper: the first depth whose forward FLOPs reach the dense model's", options.every, options.every - 1, options.capacity.str()));
   facts.add_text("law", options.law.name, options.law.source);
   facts.add_text("time", time_source);
   document.add(std::move(facts));
   ReportTable rows("plan", "");
+  rows.group = 2;
   rows.add_column(ReportColumn{"budget_flops", "budget", Unit::kFlop, 0});
   rows.add_column(ReportColumn{"model", "model", Unit::kText, 0});
   rows.add_column(ReportColumn{"variant", "variant", Unit::kText, 0});

@@ -15,6 +15,7 @@
 #include "lib/gpu/table_fit.hpp"
 #include "models/machine_ini.hpp"
 #include "models/registry.hpp"
+#include "reports/format.hpp"
 #include "tools/cli.hpp"
 #include "tools/upper_cell.hpp"
 
@@ -144,34 +145,35 @@ std::vector<std::int64_t> dimensions(const std::string& shape, const std::string
   return values;
 }
 
-std::string micro(double seconds) { return fmt::format("{:.3f} us", seconds * 1e6); }
+std::string time_text(double seconds) { return format_value(seconds, Unit::kSeconds); }
+std::string bytes_text(double bytes) { return grouped(static_cast<u128>(std::llround(bytes))); }
 
 void gemm_terms(KeyValues& list, const gpu::GemmEstimate& e, const gpu::GpuDevice& d, const gpu::GemmParams& q) {
   const double alpha = static_cast<double>(e.tile_m) * e.tile_n / 16384;
   list.add_text("tile, split of k", fmt::format("{} x {}, {}", e.tile_m, e.tile_n, e.split));
   list.add_text("blocks = ceil(m/a) ceil(n/b) split", fmt::format("{:.0f}", e.blocks));
   list.add_text("waves = w ceil(v) + (1-w) v", fmt::format("{:.4f} with v = max(1, {:.0f}/{:.0f}), w = {:.3f}", e.waves, e.blocks, d.sms, q.w));
-  list.add_text("rate per SM = P/N e alpha/(alpha+h)", fmt::format("{:.4g} FLOP/s with P = {:.4g}, e = {:.3f}, alpha = {:.3f}, h = {:.3f}", d.peak_flops / d.sms * q.e * alpha / (alpha + q.h), d.peak_flops, q.e, alpha, q.h));
-  list.add_text("t_comp = waves 2ab64 (ceil(k/64s) + p) / rate", fmt::format("{} with p = {:.3f}", micro(e.compute_s), q.p));
-  list.add_text("bytes: weights, inputs, output", fmt::format("{:.0f}, {:.0f}, {:.0f}", e.weight_bytes, e.activation_bytes, e.output_bytes));
+  list.add_text("rate per SM = P/N e alpha/(alpha+h)", fmt::format("{} with P = {}, e = {:.3f}, alpha = {:.3f}, h = {:.3f}", format_value(d.peak_flops / d.sms * q.e * alpha / (alpha + q.h), Unit::kFlopRate), format_value(d.peak_flops, Unit::kFlopRate), q.e, alpha, q.h));
+  list.add_text("t_comp = waves 2ab64 (ceil(k/64s) + p) / rate", fmt::format("{} with p = {:.3f}", time_text(e.compute_s), q.p));
+  list.add_text("bytes: weights, inputs, output", fmt::format("{}; {}; {}", bytes_text(e.weight_bytes), bytes_text(e.activation_bytes), bytes_text(e.output_bytes)));
   list.add_text("L2 hits: weights, others", fmt::format("{:.4f}, {:.4f}", e.hit_weights, e.hit_activations));
-  list.add_text("t_mem = 4-norm of DRAM and all bytes", fmt::format("{}: {:.0f} B from DRAM at {:.3f} W, all at {:.3f} W, W = {:.4g} B/s", micro(e.memory_s), e.dram_bytes, q.b_eff, q.l, d.dram_bytes_per_s));
+  list.add_text("t_mem = 4-norm of DRAM and all bytes", fmt::format("{}: {} B from DRAM at {:.3f} W, all at {:.3f} W, W = {}", time_text(e.memory_s), bytes_text(e.dram_bytes), q.b_eff, q.l, format_value(d.dram_bytes_per_s, Unit::kByteRate)));
   list.add_text("joined by q", fmt::format("{:.3f}", q.q));
-  list.add_text("reduction of partial sums", micro(e.split_s));
-  list.add_text("power term", micro(e.power_s));
-  list.add_text("fixed cost t0", micro(e.fixed_s));
+  list.add_text("reduction of partial sums", time_text(e.split_s));
+  list.add_text("power term", time_text(e.power_s));
+  list.add_text("fixed cost t0", time_text(e.fixed_s));
 }
 
 void attention_terms(KeyValues& list, const gpu::AttentionEstimate& e, const gpu::AttentionClass& c) {
   list.add_text("kernel class", fmt::format("{}, head size {}", c.kernel.empty() ? "unnamed" : c.kernel, c.head_dim));
   list.add_text("work items, key blocks", fmt::format("{:.0f}, {:.0f}", e.items, e.blocks));
   list.add_text("KV splits, waves", fmt::format("{:.0f}, {:.3f}", e.split, e.waves));
-  list.add_text("KV bytes, other bytes, L2 hits", fmt::format("{:.0f}, {:.0f}, {:.4f}", e.kv_bytes, e.io_bytes, e.hit));
-  list.add_text("compute", micro(e.compute_s));
-  list.add_text("memory", micro(e.memory_s));
-  list.add_text("merge of splits", micro(e.combine_s));
-  list.add_text("sequence term", micro(e.sequence_s));
-  list.add_text("fixed cost t0", micro(e.fixed_s));
+  list.add_text("KV bytes, other bytes, L2 hits", fmt::format("{}; {}; {:.4f}", bytes_text(e.kv_bytes), bytes_text(e.io_bytes), e.hit));
+  list.add_text("compute", time_text(e.compute_s));
+  list.add_text("memory", time_text(e.memory_s));
+  list.add_text("merge of splits", time_text(e.combine_s));
+  list.add_text("sequence term", time_text(e.sequence_s));
+  list.add_text("fixed cost t0", time_text(e.fixed_s));
 }
 
 }  // namespace
@@ -222,9 +224,9 @@ bool explain_kernel_into(Document& document, const std::string& op, const std::s
     const gpu::AttentionClass& c = gpu::class_of(model->classes, row.attention());
     attention_terms(list, row.op == gpu::OpClass::kPrefill ? gpu::explain_prefill(row.attention(), fit.device, c.prefill) : gpu::explain_decode(row.attention(), fit.device, c.decode), c);
   }
-  list.add_text("physics alone", micro(p.physics_s));
+  list.add_text("physics alone", time_text(p.physics_s));
   list.add_text("residual", fmt::format("x {:.4f} (logarithm clamped at {})", p.predicted_s / p.physics_s, model->clamp));
-  list.add_text("predicted", fmt::format("{} [{}, {}], {}, bound by {}", micro(p.predicted_s), micro(p.low_s), micro(p.high_s), p.status_text(), p.binding));
+  list.add_text("predicted", fmt::format("{} [{}, {}], {}, bound by {}", time_text(p.predicted_s), time_text(p.low_s), time_text(p.high_s), p.status_text(), p.binding));
   list.add_text("calibrated on", fmt::format("{} rows: {}", model->rows, model->source));
   document.add(std::move(list));
   document.paragraph("As in the tables the fit comes from: operands rotate over six copies of the weights. Inside a step the reuse distances are the step's own.");

@@ -120,6 +120,12 @@ Figures op_figures(const Workload& workload, int index) {
 
 }  // namespace
 
+namespace {
+
+std::string rows_text(std::int64_t rows) { return fmt::format("{} {}", rows, rows == 1 ? "row" : "rows"); }
+
+}  // namespace
+
 std::string shape_text(const OpSpec& spec) {
   const Rows rows = rows_of(spec);
   return std::visit(overloaded{
@@ -131,14 +137,14 @@ std::string shape_text(const OpSpec& spec) {
                           }
                           return std::string();
                         },
-                        [&](const Attention& op) { return fmt::format("{} rows, {}/{} heads x {}", op.rows.count, op.heads, op.kv_heads, op.qk_dim); },
+                        [&](const Attention& op) { return fmt::format("{}, {}/{} heads x {}", rows_text(op.rows.count), op.heads, op.kv_heads, op.qk_dim); },
                         [&](const AttentionBackward& op) {
-                          return fmt::format("{} rows, {}/{} heads x {}", op.forward.rows.count, op.forward.heads, op.forward.kv_heads, op.forward.qk_dim);
+                          return fmt::format("{}, {}/{} heads x {}", rows_text(op.forward.rows.count), op.forward.heads, op.forward.kv_heads, op.forward.qk_dim);
                         },
                         [&](const Select& op) { return fmt::format("{} of {} x {}", op.selected.count, op.sequences, op.length); },
                         [&](const GradientNorm& op) { return fmt::format("{}", op.params); },
                         [&](const AdamW& op) { return fmt::format("{}", op.params); },
-                        [&](const auto&) { return fmt::format("{} rows", rows.count); },
+                        [&](const auto&) { return rows_text(rows.count); },
                     },
                     spec);
 }

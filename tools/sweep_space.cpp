@@ -216,6 +216,9 @@ void SweepSpace::add_set(const std::string& text, std::vector<std::string>& keys
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
     throw Error(ErrorKind::kUsage, fmt::format("--set: '{}' is not KEY=VALUES", text), {}, "write --set width=512:2048:256 or --set mlp=4*width");
   const std::string key = text.substr(0, equals);
+  // What describes a run, not a network, is a flag of its own.
+  for (const char* of_run : {"phase", "batch", "seq", "context", "past", "prompt", "tokens", "dtype", "logits", "routing", "participation", "recompute"})
+    if (key == of_run) throw_input(fmt::format("'{}' is no key of a network", key), {"", 0, "set"}, fmt::format("write --{} {}", key, text.substr(equals + 1)));
   const Where where{"", 0, key};
   SetAxis values;
   bool number = true;

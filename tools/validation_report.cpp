@@ -90,7 +90,6 @@ class ValidationReport {
     Document document;
     document.title = fmt::format("Validation of {} predictions{}", predictor_name(run_.options.predictor), run_.quick ? " (quick)" : "");
     document.add(facts());
-    for (const RecordNote& note : run_.record.notes) document.add(Note{note.severity, note.text});
     for (const auto& [key, cell] : run_.record.environment.items())
       if (key == "foreign_cpu" || key == "steal") document.paragraph(fmt::format("{} during the last configuration: {:.2f} cores.", key == "steal" ? "Taken by the host (steal)" : "Used by other processes", cell.value()));
     if (run_.backend == "fake") document.warning("the fake backend repeats the prediction: these figures test the program, they say nothing about a machine");
@@ -102,6 +101,8 @@ class ValidationReport {
     op_statistics(document);
     document.add(pairs());
     document.add(configurations());
+    if (!run_.record.notes.empty()) document.heading("Notes");
+    for (const RecordNote& note : run_.record.notes) document.add(Note{note.severity, note.text});
     return document;
   }
 

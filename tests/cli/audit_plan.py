@@ -49,6 +49,15 @@ with tempfile.TemporaryDirectory() as folder:
 plan = json.loads(run("plan", "dense-220m", "--budget", "6e18", "--convention", "mod-b", "-o", "json").stdout)["tables"]["plan"]
 assert [(row["variant"], row["layers"], row["steps"]) for row in plan[:2]] == [("dense", 18, 14186), ("MoD", 18, 23818)]
 assert (plan[2]["variant"], plan[2]["layers"]) == ("MoD deeper", 33)
+# People see budget and model once for the rows they share; CSV and JSON have them in every row.
+asked = ("plan", "dense-120m", "dense-220m", "--budget", "6e18,2e19")
+cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in run(*asked, "-o", "md").stdout.replace("\xa0", " ").splitlines() if re.search(r"\| (dense|MoD|MoD deeper) \| \d", line)]
+assert [c[1] for c in cells] == ["dense-120m", "", "", "dense-220m", "", ""] * 2, cells
+assert [c[0] for c in cells] == ["6.000 EFLOP", "", "", "6.000 EFLOP", "", "", "20.00 EFLOP", "", "", "20.00 EFLOP", "", ""], cells
+page = run(*asked, "-o", "html").stdout
+assert page.count('<tr class="group">') == 4 and page.index('"group"') < page.index("MoD deeper")
+in_csv = list(csv.DictReader(io.StringIO(run(*asked, "-o", "csv").stdout)))
+assert [row["model"] for row in in_csv] == (["dense-120m"] * 3 + ["dense-220m"] * 3) * 2 and all(float(row["budget_flops"]) in (6e18, 2e19) for row in in_csv)
 timed = json.loads(run("plan", "dense-60m", "--peak", "100TFLOP/s", "--mfu", "0.5", "-o", "json").stdout)["tables"]["plan"]
 for row in timed:
     assert abs(row["wall_s"] / (row["step_s"] * row["steps"]) - 1) < 1e-9

@@ -221,6 +221,7 @@ class Sweep(CliTest):
 
     def test_refusals(self):
         self.refuses(3, "none of the 2 configurations", "sweep", "dense-60m", "--set", "heads=5,7")
+        self.refuses(3, "write --seq 512,1024", "sweep", "dense-60m", "--set", "seq=512,1024")
         self.refuses(3, "did you mean 'width'", "sweep", "dense-60m", "--set", "widht=512")
         self.refuses(3, "--do predict", "sweep", "dense-60m", "--pareto", "flops,time")
         self.refuses(3, "did you mean 'flops'", "sweep", "dense-60m", "--pareto", "flop,params")

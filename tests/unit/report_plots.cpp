@@ -184,6 +184,10 @@ TEST_CASE("a part of the model looks the same in every plot", "[reports]") {
   CHECK(render_svg(one).find("class=\"ht\"") == std::string::npos);
   CHECK(render_svg(two).find("class=\"ht\"") != std::string::npos);
   CHECK(render_svg(two).find("f seg co") != std::string::npos);
+  // On hatching a share stands in its colour's halo, on a plain bar without.
+  CHECK(render_svg(one).find("class=\"in halo") == std::string::npos);
+  CHECK(render_svg(two).find("class=\"in halo c1\">17 %<") != std::string::npos);  // .5 of 3
+  CHECK(render_svg(two).find("class=\"in c2\">33 %<") != std::string::npos);
   CHECK(gnuplot_script(two).find("lt 2 fs pattern 5 title 'kv_cache'") != std::string::npos);
   check_drawing(render_svg(two));
 }

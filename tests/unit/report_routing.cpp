@@ -7,6 +7,7 @@
 #include "reports/format.hpp"
 #include "reports/json_writer.hpp"
 #include "reports/record.hpp"
+#include "reports/svg.hpp"
 
 using namespace fathom;
 
@@ -117,6 +118,22 @@ TEST_CASE("participation is the share of tokens") {
   CHECK(histogram.value_label == "log10 of (1 + n), n scores");
   CHECK(histogram.series[0].values[0] == std::log10(2.0));
   CHECK(histogram.shown[0] == "n = 1");
+  // From -1 to 1 in 16 bins of .125: two digits of the width, .13, are two decimals, of all edges; nothing is no less than nothing.
+  CHECK(histogram.categories[0] == "-1.00 to -0.88");
+  CHECK(histogram.categories[8] == "0.00 to 0.12");
+  CHECK(histogram.categories[15] == "0.88 to 1.00");
+}
+
+TEST_CASE("letters of a routing map stand upright, words along their column") {
+  RoutingMap map;
+  map.key = "map";
+  map.blocks = {"block 0"};
+  map.tokens = {"a", "b"};
+  map.frames.push_back({"m", {{RoutingMap::State::kProcessed, RoutingMap::State::kSkipped}}, {}});
+  CHECK(render_svg(map).find("rotate(") == std::string::npos);
+  CHECK(render_svg(map).find(">b</text>") != std::string::npos);
+  map.tokens[1] = "bc";
+  CHECK(render_svg(map).find("rotate(-90") != std::string::npos);
 }
 
 TEST_CASE("records put together keep their runs apart") {
