@@ -1,114 +1,28 @@
-#include "kernels/cpu/gemm_f32_tile.hpp"
-
 #if defined(__AVX2__)
 
-#include <immintrin.h>
-
-#include <array>
-#include <utility>
+#include "kernels/cpu/gemm_f32_tile_body.hpp"
 
 namespace fathom::cpu {
 namespace {
 
-constexpr std::int64_t kTileRows = kTileAvx2.rows, kTileColumns = kTileAvx2.columns;
-constexpr int kStreamAhead = 4096;  // bytes: about the misses one core can have outstanding
+struct Avx2 {
+  using T = __m256;
+  using Mask = __m256i;
+  static constexpr int kWidth = 8;
+  static constexpr F32TileSize kSize = kTileAvx2;
+  static constexpr bool kBroadcasts = false;
+  static constexpr int kSecondPrefetch = 60, kStreamAhead = 4096;
 
-// One step of k. In volatile asm: the compiler reorders until accumulators spill.
-template <int kRows, int kRow = 0>
-inline __attribute__((always_inline)) void multiply(const float* a, __m256 b0, __m256 b1, __m256 (&acc)[kRows][2]) {
-  if constexpr (kRow < kRows) {
-    __m256 each;
-    asm volatile("vbroadcastss %1, %0" : "=x"(each) : "m"(a[kRow]));
-    asm volatile("vfmadd231ps %2, %1, %0" : "+x"(acc[kRow][0]) : "x"(b0), "x"(each));
-    asm volatile("vfmadd231ps %2, %1, %0" : "+x"(acc[kRow][1]) : "x"(b1), "x"(each));
-    multiply<kRows, kRow + 1>(a, b0, b1, acc);
+  static T zero() { return _mm256_setzero_ps(); }
+  static T add(T a, T b) { return _mm256_add_ps(a, b); }
+  static Mask lanes(std::int64_t columns, int half) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(columns) - 8 * half), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
-}
-
-struct HalfLine {
-  float values[8];
+  static T load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask); }
+  static void store(float* p, T x) { _mm256_storeu_ps(p, x); }
+  static void store(float* p, T x, Mask mask) { _mm256_maskstore_ps(p, mask, x); }
 };
-
-// Lanes below `count`.
-__m256i lanes(std::int64_t count) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
-template <int kRows, bool kMasked>
-void tile(const F32Tile& t) {
-  const __m256i m0 = lanes(t.columns), m1 = lanes(t.columns - 8);
-  const auto load = [m0, m1](const float* p, int half) {
-    if constexpr (kMasked) return _mm256_maskload_ps(p + 8 * half, half == 0 ? m0 : m1);
-    __m256 out;
-    asm volatile("vmovups %1, %0" : "=x"(out) : "m"(*reinterpret_cast<const HalfLine*>(p + 8 * half)));  // in its place among the others
-    return out;
-  };
-  for (int i = 0; i < kRows; ++i) {
-    const char* c = reinterpret_cast<const char*>(t.c + i * t.c_stride);
-    asm volatile("prefetchw (%0)\n prefetchw 60(%0)" : : "r"(c));
-  }
-  __m256 acc[kRows][2];
-#pragma GCC unroll 6
-  for (int i = 0; i < kRows; ++i) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-  const float* a = t.a;
-  const float* b = t.b;
-  const std::int64_t b_stride = kMasked ? t.columns : kTileColumns;
-  const char* ahead = static_cast<const char*>(t.ahead);
-  const float* row_ahead = t.row_ahead;
-  std::int64_t k = t.k;
-  for (; k >= 4; k -= 4) {
-#pragma GCC unroll 4
-    for (int step = 0; step < 4; ++step) multiply<kRows>(a + step * kRows, load(b + step * b_stride, 0), load(b + step * b_stride, 1), acc);
-    if (t.stream) {
-#pragma GCC unroll 4
-      for (int line = 0; line < 4; ++line) _mm_prefetch(reinterpret_cast<const char*>(b + 16 * line) + kStreamAhead, _MM_HINT_T0);
-    } else {
-      _mm_prefetch(ahead, _MM_HINT_T1);
-      _mm_prefetch(ahead + t.ahead_step, _MM_HINT_T1);
-      ahead += 2 * t.ahead_step;
-      _mm_prefetch(reinterpret_cast<const char*>(row_ahead), _MM_HINT_T1);  // each line four times: cheaper than counting
-      row_ahead += 4;
-    }
-    a += 4 * kRows;
-    b += 4 * b_stride;
-  }
-  for (; k > 0; --k) {
-    multiply<kRows>(a, load(b, 0), load(b, 1), acc);
-    a += kRows;
-    b += b_stride;
-  }
-  if (t.bias != nullptr) {
-    const __m256 bias0 = load(t.bias, 0), bias1 = load(t.bias, 1);
-#pragma GCC unroll 6
-    for (int i = 0; i < kRows; ++i) {
-      acc[i][0] = _mm256_add_ps(acc[i][0], bias0);
-      acc[i][1] = _mm256_add_ps(acc[i][1], bias1);
-    }
-  }
-#pragma GCC unroll 6
-  for (int i = 0; i < kRows; ++i) {
-    float* c = t.c + i * t.c_stride;
-    if (t.accumulate) {
-      acc[i][0] = _mm256_add_ps(acc[i][0], load(c, 0));
-      acc[i][1] = _mm256_add_ps(acc[i][1], load(c, 1));
-    }
-    if constexpr (kMasked) {
-      _mm256_maskstore_ps(c, m0, acc[i][0]);
-      _mm256_maskstore_ps(c + 8, m1, acc[i][1]);
-    } else {
-      _mm256_storeu_ps(c, acc[i][0]);
-      _mm256_storeu_ps(c + 8, acc[i][1]);
-    }
-  }
-}
-
-using TileFunction = void (*)(const F32Tile&);
-template <bool kMasked, int... kRows>
-constexpr std::array<TileFunction, sizeof...(kRows)> tiles(std::integer_sequence<int, kRows...>) {
-  return {tile<kRows + 1, kMasked>...};
-}
-using Heights = std::make_integer_sequence<int, kTileRows>;
-constexpr auto kFull = tiles<false>(Heights{}), kEdge = tiles<true>(Heights{});  // [rows - 1]
+constexpr std::int64_t kTileColumns = Avx2::kSize.columns;
 
 // The first kCount lanes, without masks: masked stores are slow on some CPUs.
 template <int kCount>
@@ -195,10 +109,7 @@ constexpr auto kTransposes = transposes(std::make_integer_sequence<int, 8>{});  
 
 }  // namespace
 
-void f32_tile_avx2(const F32Tile& t) {
-  const auto height = static_cast<std::size_t>(t.rows - 1);
-  (t.columns == kTileColumns ? kFull : kEdge)[height](t);
-}
+void f32_tile_avx2(const F32Tile& t) { run_tile<Avx2>(t); }
 
 void copy_rows_avx2(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_stride) {
   for (std::int64_t j = 0; j < columns; j += kTileColumns) {
