@@ -103,7 +103,7 @@ class UnreadFlags(CliTest):
         self.assertIn("--mla changes nothing here", self.notes("count", "latent-attention", "--phase", "train", "--seq", "16", "--mla", "decompress"))
         for command in ("count", "sweep"):
             self.assertIn("--mla decompress is naive in training", self.notes(command, "deepseek-v3", "--phase", "train,decode", "--seq", "16", "--mla", "decompress"))
-        self.assertNotIn("--mla decompress", self.notes("count", "deepseek-v3", "--phase", "decode", "--mla", "decompress"))
+        self.assertNotIn("naive in training", self.notes("count", "deepseek-v3", "--phase", "decode", "--mla", "decompress"))
         for kv, past, told in (("bf16", (), True), ("f32", (), False), ("bf16", ("--past", "8"), False)):
             for command in ("count", "sweep"):
                 self.assertEqual("reads the keys and values that it has just made" in self.notes(command, "dense-60m", "--seq", "8", "--kv-dtype", kv, *past), told, (command, kv, past))
