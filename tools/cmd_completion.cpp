@@ -249,7 +249,7 @@ void add_completion(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("completion", "shell completion (bash, zsh, fish) and the man pages");
   command->add_option("SHELL", *shell, "bash, zsh, fish, or man for the manual")->required();
   command->add_option("COMMAND", *topic, "man: the page of one command [all]");
-  command->footer("Examples:\n  source <(fathom completion bash)\n  fathom completion man | man -l -");
+  command->footer("Examples:\n  source <(fathom completion bash)\n  fathom completion fish > ~/.config/fish/completions/fathom.fish\n  fathom completion man | man -l -");
   command->callback([&app, shell, topic, &exit_code] { exit_code = run(app, *shell, *topic); });
 }
 

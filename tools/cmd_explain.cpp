@@ -18,6 +18,7 @@
 #include "tools/cli.hpp"
 #include "tools/gpu_table.hpp"
 #include "tools/convention.hpp"
+#include "tools/explain_names.hpp"
 #include "tools/explain_topics.hpp"
 #include "tools/unused_flags.hpp"
 

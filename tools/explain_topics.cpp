@@ -6,21 +6,15 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/registry.hpp"
 #include "lib/explain.hpp"
 #include "models/count/convention.hpp"
 #include "models/builder.hpp"
 #include "models/count/activation_formula.hpp"
-#include "models/machine_ini.hpp"
 #include "models/network_ini.hpp"
-#include "models/params.hpp"
-#include "models/registry.hpp"
 #include "reports/format.hpp"
 #include "reports/terms.hpp"
 #include "tools/convention.hpp"
 #include "tools/generation.hpp"
-#include "tools/help.hpp"
-#include "tools/machines.hpp"
 #include "tools/results.hpp"
 
 namespace fathom {
@@ -332,16 +326,6 @@ std::string pairs_with_numbers(const OpSpec& spec) {
                      op->expected_pairs >= 0 ? fmt::format(" declared, {:.6g} expected: which rows are chosen decides how many keys they see", op->expected_pairs) : "");
 }
 
-void explain_exit_codes_into(Document& document) {
-  document.title = "Exit codes";
-  ReportTable table("exit-codes", "");
-  table.add_column(ReportColumn{"code", "code", Unit::kCount, 0});
-  table.add_column(ReportColumn{"name", "says", Unit::kText, 0});
-  table.add_column(ReportColumn{"meaning", "when", Unit::kText, 0});
-  for (const ExitCode& each : exit_codes()) table.add_row({Cell::count(static_cast<u128>(each.code)), Cell::text(each.brief), Cell::text(each.meaning)});
-  document.add(std::move(table));
-}
-
 namespace {
 
 // A key of network files, which sweeps vary: in the sections that have it.
@@ -392,54 +376,6 @@ bool explain_term_into(Document& document, const std::string& name) {
   }
   document.add(std::move(list));
   return true;
-}
-
-bool explain_name_into(Document& document, const std::string& name) {
-  for (const NetworkEntry& entry : list_networks()) {
-    if (entry.name != name) continue;
-    const Network network = builtin_network(name);
-    const ParameterCount params = count_parameters(network);
-    document.title = name;
-    document.paragraph(entry.summary);
-    KeyValues list;
-    list.add_text("kind", "built-in model");
-    list.add_text("inputs", fmt::format("width {}, {} layers, vocabulary {}", grouped(static_cast<u128>(network.width)), network.layer_count(), grouped(static_cast<u128>(network.vocab))));
-    list.add_text("formula", "parameters: every matrix, bias, gain and table once; active: k of E experts");
-    list.add_text("result", fmt::format("{} parameters, {} active", grouped(params.total.value()), grouped(params.active.value())));
-    list.add_text("source", "models/networks; models/params.hpp");
-    document.add(std::move(list));
-    document.note(fmt::format("`fathom count {}` counts a step of it; `fathom explain total {}` adds it up.", name, name));
-    return true;
-  }
-  for (const auto& [machine_name, summary] : list_machine_names()) {
-    if (machine_name != name) continue;
-    document.title = name;
-    document.paragraph(summary);
-    KeyValues list;
-    list.add_text("kind", "machine");
-    if (name != "this-machine") {
-      const Machine machine = load_machine(name);
-      for (const Peak& peak : machine.peaks)
-        for (const auto& [threads, rate] : peak.rate)
-          list.add_text(fmt::format("{} peak{}", dtype_name(peak.dtype), peak.rate.size() > 1 ? fmt::format(", {} threads", threads) : ""), format_value(rate.value, Unit::kFlopRate), rate.source);
-    }
-    list.add_text("source", name == "this-machine" ? "probed here: fathom calibrate" : "models/machines: data sheets, and fits to measured kernels");
-    document.add(std::move(list));
-    document.note(fmt::format("`fathom predict MODEL --on {}` predicts for it.", name));
-    return true;
-  }
-  for (const auto& [backend_name, summary] : list_backend_names()) {
-    if (backend_name != name) continue;
-    document.title = name;
-    document.paragraph(summary);
-    KeyValues list;
-    list.add_text("kind", "backend");
-    list.add_text("source", "kernels/");
-    document.add(std::move(list));
-    document.note(fmt::format("`fathom run MODEL --backend {}` runs on it.", name));
-    return true;
-  }
-  return false;
 }
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-// What `fathom explain` knows beyond op kinds and conventions: totals, columns with their value for a model, and every name that `fathom list` gives.
+// What `fathom explain` knows beyond op kinds and conventions: totals, columns with their value for a model, and words of reports and files.
 #pragma once
 
 #include <string>
@@ -28,16 +28,10 @@ void explain_column_into(Document& document, const Column& column, const Configu
 // The visible (query, key) pairs of an attention op, counted from its numbers; "" of other ops.
 std::string pairs_with_numbers(const OpSpec& spec);
 
-// What the exit status of a command says.
-void explain_exit_codes_into(Document& document);
-
 // What a routed block may do that no key of a network file says, and what gives its counts.
 void explain_no_keys_into(Document& document);
 
 // A word of reports (reports/terms.hpp), a part of the model or a key of network files; false where `name` is none of them.
 bool explain_term_into(Document& document, const std::string& name);
-
-// A built-in model, machine or backend; false where `name` is none.
-bool explain_name_into(Document& document, const std::string& name);
 
 }  // namespace fathom
