@@ -62,7 +62,7 @@ SweepOutcome run(const Sweep& s) {
   options.quiet = true;
   options.interrupted = [] { return false; };
   const auto sink = no_sink();
-  const auto make = [&] { return std::make_unique<RowEvaluator>(SweepKind::kPredict, writer.figures(), s.machine, options_of(s), nullptr); };
+  const auto make = [&] { return std::make_unique<RowEvaluator>(SweepKind::kPredict, writer.figures(), std::vector<SweepMachine>{{s.machine, options_of(s)}}, nullptr); };
   SweepOutcome outcome = run_sweep(space, writer, make, options, *sink, keepers);
   if (outcome.failed > 0) throw_input("a row of the benchmark failed: " + outcome.first_failure);
   return outcome;
