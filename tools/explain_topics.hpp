@@ -30,6 +30,8 @@ std::string pairs_with_numbers(const OpSpec& spec);
 
 // What the exit status of a command says.
 void explain_exit_codes_into(Document& document);
+// The file with options for every run (tools/defaults.hpp).
+void explain_defaults_into(Document& document);
 
 // A word of reports (reports/terms.hpp), a part of the model or a key of network files; false where `name` is none of them.
 bool explain_term_into(Document& document, const std::string& name);
