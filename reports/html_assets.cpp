@@ -7,7 +7,7 @@ std::string_view html_style() {
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 main{max-width:1400px;margin:0 auto;padding:24px 20px 64px}
-h1{font-size:1.75rem;line-height:1.25;margin:.4em 0 .6em}
+h1{font-size:1.75rem;line-height:1.25;margin:.4em 0 .6em;overflow-wrap:anywhere}
 h2{font-size:1.3rem;margin:2em 0 .6em;padding-bottom:.25em;border-bottom:1px solid var(--grid)}
 h3{font-size:1.08rem;margin:1.6em 0 .5em}
 p{max-width:75ch;margin:.7em 0;overflow-wrap:anywhere}

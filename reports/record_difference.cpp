@@ -80,13 +80,22 @@ std::string sentence(const ResultDifference& pair, const TimeChange& time) {
   return text + fmt::format(", {} the noise of {}.", time.told() ? "more than" : "within", percent(time.noise));
 }
 
-void add_ops(Document& document, const RecordDifference& difference) {
-  ReportTable table("ops", "Ops");
-  for (const char* key : {"model", "path", "before_s", "after_s", "change", "change_noise", "judgement"}) table.add_column(key);
+// `keys`: for programs, with the configuration in every row; for people it is said once.
+void add_ops(Document& document, const RecordDifference& difference, bool keys) {
+  const bool once = !keys && difference.pairs.size() == 1;
+  ReportTable table("ops", once ? "Ops of " + configuration_text(*difference.pairs[0].after) : "Ops");
+  if (!once) table.add_column("model");
+  for (const char* key : {"path", "before_s", "after_s", "change", "change_noise", "judgement"}) table.add_column(key);
   for (const ResultDifference& pair : difference.pairs)
-    for (const OpChange& op : pair.ops)
-      table.add_row({Cell::text(configuration_text(*pair.after)), Cell::text(op.path), Cell::number(op.time.before), Cell::number(op.time.after), Cell::number(op.time.change),
-                     std::isnan(op.time.noise) ? Cell::status("no spread") : Cell::number(op.time.noise), Cell::text(op.time.judgement())});
+    for (const OpChange& op : pair.ops) {
+      std::vector<Cell> row;
+      if (!once) row.push_back(Cell::text(configuration_text(*pair.after)));
+      for (Cell cell : {Cell::text(op.path), Cell::number(op.time.before), Cell::number(op.time.after), Cell::number(op.time.change), std::isnan(op.time.noise) ? Cell::status("no spread") : Cell::number(op.time.noise),
+                        Cell::text(op.time.judgement())})
+        row.push_back(std::move(cell));
+      table.add_row(std::move(row));
+    }
+  if (!once) table.group = 1;
   if (!table.rows.empty()) document.add(std::move(table));
 }
 
@@ -169,7 +178,7 @@ Document view_difference(const RecordDifference& difference, const std::string& 
     }
   if (table.rows.empty()) document.paragraph("Neither record holds times; the counts are compared.");
   if (!table.rows.empty()) document.add(std::move(table));
-  if (ops) add_ops(document, difference);
+  if (ops) add_ops(document, difference, keys);
   for (const ResultDifference& pair : difference.pairs)
     for (const std::string& count : pair.counts) document.warning(fmt::format("{}: {}", configuration_text(*pair.after), count));
   for (const ResultDifference& pair : difference.pairs)

@@ -123,7 +123,7 @@ void add_bars(Document& document, const Record& record) {
     }
   if (plot.categories.empty()) return;
   if (normalised)
-    plot.caption = "Bars are sums of ops. Measured op by op they were timed one at a time and scaled to the machine state of the calibration: that is the `normalised` time, not `measured`, which is the step end to end. "
+    plot.caption = "Bars are sums of ops. Measured op by op they were timed one at a time and scaled to one state of the machine: that is the `normalised` time, not `measured`, which is the step end to end. "
                    "Predicted bars are of ops timed in that way.";
   std::set<std::string> shown(parts.begin(), parts.end());
   while (shown.size() > (shown.size() == parts.size() ? kShown : kShown - 1))

@@ -24,15 +24,13 @@ std::string sums_caption(const Record& record) {
   }
   std::string text;
   if (measured)
-    text = fmt::format("Times `{}` add up to `normalised`, not to `measured`: each op was timed in place between reference kernels and scaled to the machine state of the calibration, "
-                       "`measured` is the step end to end as it ran.",
-                       kOpByOp);
+    text = "Op by op: each op is timed in place, between reference kernels, and scaled to one state of the machine. These times add up to `normalised`. `measured` of a configuration is the whole step as it ran.";
   if (!predicted) return text;
   const Cell* predictor = record.environment.find("predictor");
   const bool light = predictor && predictor->words() && *predictor->words() == "light";
   text += text.empty() ? "" : " ";
   text += light      ? "The lower bound of a step is not the sum of those of its ops: what its ops may share is bounded once for all."
-          : measured ? "`predicted` is here of ops that stand between reference kernels, which push what the op before has written out of the caches; `predicted` of a configuration is of the step as it runs."
+          : measured ? "`predicted` is here of ops timed in that way (reference kernels push what the op before has written out of the caches), so the error here and that of a configuration are two figures."
                      : "`predicted` of a configuration has more than its ops: what launching a step costs beside them.";
   return text;
 }
@@ -78,6 +76,10 @@ void add_sums(Document& document, const Record& record, const std::string& by, c
   lead.push_back(by);
   ReportTable table = make_table("by-" + by, title, rows, lead, {"predicted_s", "normalised_s", "measured_s", "share", "error", "flops_matmul", "bytes_moved"});
   name_column(table, "normalised_s", kOpByOp);
+  if (std::any_of(rows.begin(), rows.end(), [](const Figures& row) { return row.has("normalised_s"); })) {
+    name_column(table, "predicted_s", "predicted, op by op");
+    name_column(table, "error", "error, op by op");
+  }
   for (std::size_t r = 0; r < rows.size(); ++r) table.rows[r].total = *rows[r].find(by)->words() == kAllOps;
   table.caption = sums_caption(record);
   document.add(std::move(table));

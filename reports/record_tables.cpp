@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-const std::vector<std::string> kIdentity = {"model", "record", "phase", "batch", "seq", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "threads", "backend", "routing", "machine"};
+const std::vector<std::string> kIdentity = {"model", "record", "phase", "batch", "seq", "prompt", "tokens", "context", "dtype", "weight_dtype", "kv_dtype", "mask", "fusion", "threads", "backend", "routing", "machine"};
 
 Figures result_row(const Result& result) {
   Figures row = identified(result, result.totals);
@@ -31,7 +31,7 @@ std::vector<Figures> result_rows(const Record& record) {
 // What a summary is read for, in this order. Times and counts are two tables; a count has only the second.
 const std::vector<std::string> kTimeKeys = {"predicted_s", "predicted_lo_s", "predicted_hi_s", "measured_s", "spread", "error", "verdict", "devices", "device_bytes", "communication_s", "bubble_s", "concurrency",
                                             "served_tokens_per_s", "served_s", "served_p99_s", "normalised_s", "noise", "samples",
-                                            "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "participation", "tokens_per_s", "predicted_tokens_per_s",
+                                            "predicted_ttft_s", "ttft_s", "predicted_tpot_s", "tpot_s", "p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s", "participation", "tokens_per_s", "predicted_tokens_per_s",
                                             "achieved_flops_per_s", "peak_fraction"};
 const std::vector<std::string> kCountKeys = {"flops_matmul", "flops_expected", "flops_executed", "convention_flops", "params_total", "params_active", "elements_vector", "bytes_read", "bytes_read_expected",
                                              "bytes_written", "kv_bytes", "kv_bytes_per_token", "weight_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "peak_bytes", "run_steps", "run_flops", "mfu", "hfu"};
@@ -255,6 +255,15 @@ ReportTable make_table(std::string key, std::string title, const std::vector<Fig
     }
     table.add_row(std::move(cells));
   }
+  // Percentiles of a generation are those of its tokens, beside the time of the whole.
+  const auto generates = [](const Figures& row) {
+    const Cell* phase = row.find("phase");
+    return phase && phase->words() && *phase->words() == "generate";
+  };
+  if (!rows.empty() && std::all_of(rows.begin(), rows.end(), generates))
+    for (ReportColumn& column : table.columns)
+      for (const char* percentile : {"p50_s", "p95_s", "p99_s", "predicted_p50_s", "predicted_p95_s", "predicted_p99_s"})
+        if (column.key == percentile) column.label += " of a token";
   table.wide = true;  // what a page shows of a record is chosen here
   std::size_t leading = 0;
   while (leading < keys.size() && std::find(lead.begin(), lead.end(), keys[leading]) != lead.end()) ++leading;

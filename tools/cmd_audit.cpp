@@ -47,14 +47,14 @@ Document audit_document(const AuditSetting& setting, const std::string& model) {
   document.title = "Claims about Mixture-of-Depths";
   std::int64_t routed = 0;
   for (std::int64_t l = 0; l < setting.routed.layer_count(); ++l) routed += setting.routed.block(l).route.has_value();
-  document.paragraph(fmt::format("Recomputed for {} with {} of {} blocks routed and {} tokens. Texts: the deck (slides on arXiv 2404.02258), the article and the post. "
-                                 "Every figure stands in the second table with the way it was computed.",
+  document.paragraph(fmt::format("Recomputed for {} with {} of {} blocks routed and {} tokens. Texts, all on arXiv 2404.02258: the deck (lecture slides), the article (an English teardown) and the post (Korean, with a small JavaScript demo); each claim "
+                                 "is given in whole, since they have no lasting address. Every figure stands in the second table with the way it was computed.",
                                  model, routed, setting.dense.layer_count(), setting.length));
   ReportTable claims("claims", "");
   claims.add_column(ReportColumn{"number", "#", Unit::kCount, 0});
   claims.add_column(ReportColumn{"text", "text", Unit::kText, 0});
   claims.add_column(ReportColumn{"claim", "claim", Unit::kText, 0});
-  claims.add_column(ReportColumn{"value", "honest value", Unit::kText, 0});
+  claims.add_column(ReportColumn{"value", "recomputed", Unit::kText, 0});
   claims.add_column(ReportColumn{"verdict", "verdict", Unit::kText, 0});
   claims.add_column(ReportColumn{"condition", "condition", Unit::kText, 1});
   ReportTable figures("figures", "Figures");

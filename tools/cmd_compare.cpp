@@ -68,9 +68,8 @@ void set_relatives(Record& record, const std::vector<Timed>& timed) {
   });
 }
 
-void name_predictor(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags) {
-  if (timed.empty()) return;
-  const PredictorKind predictor = timed.front().raw.predictor;
+void name_predictor(Record& record, const Machine& machine, const TimedFlags& flags) {
+  const PredictorKind predictor = predict_options(machine, flags).predictor;
   record.environment.set("predictor", Cell::text(std::string(predictor_name(predictor))));
   if (predictor == PredictorKind::kRoofline && flags.predictor.empty() && flags.on.empty())
     record.note("predicted is what the probed ceilings allow, and real kernels stay below them: `fathom calibrate` (minutes) fits this machine, and predictions are then of its kernels");
@@ -257,7 +256,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
     }
     for (Timed& twin : make_timed(twins)) timed.push_back(std::move(twin));
     predict_all(timed, *machine, flags.timed);
-    name_predictor(record, timed, flags.timed);
+    name_predictor(record, *machine, flags.timed);
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
@@ -271,7 +270,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
     throw_input(kNoTwin, {"", 0, "--fail-on"}, "name it beside the routed model, such as mod-60m dense-60m, or add --with-twin");
   if (predicts) {
     predict_all(timed, *machine, flags.timed, true);
-    name_predictor(record, timed, flags.timed);
+    name_predictor(record, *machine, flags.timed);
     std::vector<std::string> alone;
     for (const Timed& each : timed)
       if (each.configuration.network.has_routes() && each.twin < 0 && flags.profile.pass.empty() && std::find(alone.begin(), alone.end(), each.configuration.label) == alone.end()) alone.push_back(each.configuration.label);

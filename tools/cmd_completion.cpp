@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
 #include "kernels/registry.hpp"
 #include "lib/error.hpp"
 #include "lib/op.hpp"
+#include "models/count/convention.hpp"
+#include "models/network_ini.hpp"
 #include "models/registry.hpp"
 #include "reports/columns.hpp"
 #include "reports/save.hpp"
@@ -35,13 +38,13 @@ using Choices = std::map<std::string, std::vector<std::string>>;
 Choices values_of_options() {
   Choices values = {
       {"--phase", {"train", "prefill", "decode", "generate"}},
-      {"--dtype", {"f32", "bf16"}},
-      {"--kv-dtype", {"f32", "bf16"}},
-      {"--grad-dtype", {"f32", "bf16"}},
+      {"--dtype", {"f32", "bf16", "f16", "f64", "f8", "i8"}},
+      {"--kv-dtype", {"f32", "bf16", "f16", "f8", "i8"}},
+      {"--grad-dtype", {"f32", "bf16", "f16"}},
       {"--logits", {"all", "last", "none"}},
       {"--routing", {"topk", "threshold", "predictor", "random"}},
       {"--recompute", {"none", "selective", "full", "attn/core", "mlp/act"}},
-      {"--weight-dtype", {"bf16", "f8", "i8"}},
+      {"--weight-dtype", {"f32", "bf16", "f16", "f8", "i8"}},
       {"--fusion", {"none", "all", "qkv", "attention", "gate-up", "norm", "residual"}},
       {"--rounding", {"floor", "half-up", "ceil"}},
       {"--gate", {"raw", "sigmoid", "none"}},
@@ -51,6 +54,10 @@ Choices values_of_options() {
       {"--fail-on", condition_words()},
       {"--profile", {"off", "events", "activity", "counters", "require"}},
   };
+  for (const Convention& convention : conventions()) values["--convention"].emplace_back(convention.name);
+  std::vector<std::string>& set = values["--set"];  // of `sweep`: KEY=VALUES
+  for (const IniKeyDoc& key : ini_glossary())
+    if (std::find(set.begin(), set.end(), key.key + "=") == set.end()) set.push_back(key.key + "=");
   for (const auto& [name, summary] : list_machine_names()) values["--on"].push_back(name);
   for (const Backend* each : all_backends()) values["--backend"].emplace_back(each->name());  // asking whether they are available would open the CUDA module
   for (const char* option : {"--columns", "--pareto", "--sort"}) {
@@ -71,7 +78,7 @@ std::vector<std::string> values_of(const CLI::App& command, const OptionText& op
 }
 
 // Options whose value is a list with commas: what follows the last comma is completed.
-bool is_list(const std::string& option) { return option == "--columns" || option == "--pareto"; }
+bool is_list(const std::string& option) { return option == "--columns" || option == "--pareto" || option == "--convention"; }
 
 bool takes_files(const CLI::App& command) { return command.get_name() != "completion" && command.get_name() != "list"; }
 
@@ -90,7 +97,10 @@ std::vector<std::string> arguments_of(const CLI::App& command, const CLI::App& r
     for (const Column& column : all_columns()) words.emplace_back(column.key);
     for (const ReportTerm& term : all_terms())
       if (const std::string_view title = title_of(term); title.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string_view::npos) words.emplace_back(title);
-    for (const char* topic : {"total", "convention", "ini", "exit-codes"}) words.emplace_back(topic);
+    for (const char* topic : {"total", "convention", "ini", "exit-codes", "defaults"}) words.emplace_back(topic);
+    for (const Convention& convention : conventions()) words.emplace_back(convention.name);  // behind the topic `convention`
+  } else if (name == "check") {
+    for (std::string_view kind : kind_names()) words.emplace_back(kind);
   } else if (name == "list") {
     words = {"models", "machines", "backends", "ops", "columns"};
   } else if (name == "completion") {

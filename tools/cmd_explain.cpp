@@ -182,6 +182,8 @@ int run_explain(const CLI::App& command, const ExplainArgs& flags) {
     explain_total_into(document);
   } else if (flags.topic == "exit-codes") {
     explain_exit_codes_into(document);
+  } else if (flags.topic == "defaults") {
+    explain_defaults_into(document);
   } else if (flags.topic == "ini") {
     document.title = "INI keys of network files";
     ReportTable table("ini", "");
@@ -205,7 +207,7 @@ int run_explain(const CLI::App& command, const ExplainArgs& flags) {
     }
     for (const Column& column : all_columns()) names.emplace_back(column.key);
     for (const ReportTerm& term : all_terms()) names.emplace_back(title_of(term));
-    for (const char* topic : {"total", "convention", "ini", "exit-codes"}) names.emplace_back(topic);
+    for (const char* topic : {"total", "convention", "ini", "exit-codes", "defaults"}) names.emplace_back(topic);
     const Column* column = found ? nullptr : topic_column(flags.topic);
     const bool listed = !found && !column && (explain_name_into(document, flags.topic) || explain_term_into(document, flags.topic));
     if (!found && !column && !listed && flags.topic.find('.') != std::string::npos) column = &lookup_column(flags.topic);
@@ -225,7 +227,7 @@ int run_explain(const CLI::App& command, const ExplainArgs& flags) {
 void add_explain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainArgs>();
   CLI::App* command = app.add_subcommand("explain", "formula, inputs and source of an op, column, total, convention; INI keys, exit codes");
-  command->add_option("TOPIC", flags->topic, "op kind, column, heading, other word of a report, 'total', 'ini', 'exit-codes', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
+  command->add_option("TOPIC", flags->topic, "op kind, column, heading, other word of a report, 'total', 'ini', 'exit-codes', 'defaults', 'convention' [NAME [MODEL]], any name of fathom list; with MODEL its value, or an op such as mlp/up")->required();
   add_model_flags(*command, flags->model);
   command->get_option("MODEL")->required(false);
   command->add_option("--on", flags->on, "GPU for `explain gemm MxNxK` and `explain attention_decode BxLxHxKxD` [h200]")->type_name("MACHINE")->group("Machine");

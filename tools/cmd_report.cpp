@@ -6,6 +6,8 @@
 #include "lib/error.hpp"
 #include "reports/save.hpp"
 #include "tools/cli.hpp"
+#include "tools/output_offer.hpp"
+#include "tools/plot_output.hpp"
 
 namespace fathom {
 namespace {
@@ -21,7 +23,10 @@ int run_report(const ReportArgs& flags) {
   for (const std::string& file : flags.files) records.push_back(read_record(load_file(file), file));
   OutputFlags output = flags.output;
   output.quiet = true;  // the notes were said when it was measured; every form has them
-  return emit(join_records(std::move(records), flags.files), output);
+  const int code = emit(join_records(std::move(records), flags.files), output);
+  for (const std::string& file : flags.output.save)
+    if (const std::string format = format_of_file(file); is_plot_format(format) && !flags.output.quiet) tell_plots(file, format);
+  return code;
 }
 
 }  // namespace

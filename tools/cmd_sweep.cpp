@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -14,14 +15,17 @@
 #include "reports/text.hpp"
 #include "tools/convention.hpp"
 #include "tools/count_run.hpp"
+#include "tools/defaults.hpp"
 #include "tools/generation.hpp"
 #include "tools/host.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/machines.hpp"
 #include "tools/output_offer.hpp"
 #include "tools/results.hpp"
 #include "tools/sweep_run.hpp"
 #include "tools/timed.hpp"
 #include "tools/unused_flags.hpp"
+#include "tools/version.hpp"
 
 namespace fathom {
 namespace {
@@ -39,8 +43,12 @@ struct SweepArgs {
   std::string convention, run_tokens;
   std::optional<std::int64_t> top;
   std::optional<int> jobs;
-  bool resume = false;
+  bool resume = false, exact = false;
 };
+
+bool of_one_kind(const std::vector<Machine>& machines) {
+  return std::all_of(machines.begin(), machines.end(), [&](const Machine& each) { return each.kind == machines[0].kind; });
+}
 
 SweepKind parse_kind(const std::string& word) {
   const std::vector<std::string> words = {"count", "predict", "compare"};
@@ -82,6 +90,8 @@ ReportTable kept_table(const std::string& key, const std::string& title, const s
     const std::string& figure = writer.figures()[f];
     take(keys + f, figure, Unit::kNone, ranks(figure) ? 0 : figure == "flops_matmul" || figure == "predicted_s" || figure == "measured_s" ? 2 : 3);
   }
+  if (!brief)  // who made them, as in the file
+    for (std::size_t m = 0; m < writer.made().size(); ++m) shown.push_back({keys + writer.figures().size() + m, writer.made()[m].first, Unit::kText, 6});
   if (brief) std::stable_sort(shown.begin(), shown.end(), [&](const Shown& a, const Shown& b) { return (a.from < keys ? 0 : ranks(a.key) ? 1 : 2) < (b.from < keys ? 0 : ranks(b.key) ? 1 : 2); });
   for (const Shown& each : shown) {
     if (find_column(each.key)) table.add_column(each.key).priority = each.priority;
@@ -176,6 +186,36 @@ void check_sweep_format(const std::string& format, bool keeps, const std::string
 // "1.2 s", "4 min".
 std::string spent(double seconds) { return format_value(seconds, Unit::kSeconds, 2); }
 
+// --on: names and files, joined by commas. Rows of measurements are of one machine, this one.
+std::vector<Machine> machines_of(const SweepArgs& flags, SweepKind kind) {
+  std::vector<Machine> machines;
+  std::error_code none;
+  const bool file = std::filesystem::exists(flags.timed.on, none);  // whose name may have commas
+  for (const std::string& name : file ? std::vector<std::string>{flags.timed.on} : split(flags.timed.on, ',')) {
+    machines.push_back(resolve_machine(name, flags.output.quiet));
+    for (std::size_t i = 0; i + 1 < machines.size(); ++i)
+      if (machines[i].name == machines.back().name) throw_input(fmt::format("two machines are called '{}': their rows could not be told apart", machines.back().name), {"", 0, "--on"}, "leave one out, or give its file another name under [machine]");
+  }
+  if (machines.size() > 1 && kind == SweepKind::kCompare) throw_input(fmt::format("'{}' is a list, but rows are measured on one machine", flags.timed.on), {"", 0, "--on"}, "--do predict takes lists of machines");
+  if (!of_one_kind(machines) && flags.scenario.dtype.empty()) throw_input("CPUs are predicted in f32 and GPUs in bf16, so rows of both would differ in their type", {"", 0, "--on"}, "name the type: --dtype bf16");
+  return machines;
+}
+
+// What ends a row: who made it. Rows that are counted or predicted follow from that and the machine; measured ones belong to a time and a CPU as well.
+std::vector<std::pair<std::string, std::string>> made_by(SweepKind kind, const SweepArgs& flags) {
+  std::string version = version_text();
+  if (version.starts_with("fathom ")) version.erase(0, 7);
+  std::vector<std::pair<std::string, std::string>> made = {{"fathom_version", version}};
+  if (kind != SweepKind::kCompare) return made;
+  made.emplace_back("started", utc_now());
+  if (flags.timed.backend == "fake") return made;
+  Figures host;
+  set_host_facts(host, flags.timed.backend, flags.timed.threads);
+  for (const char* key : {"cpu", "cores"})
+    if (const Cell* cell = host.find(key)) made.emplace_back(key, exact_text(*cell));
+  return made;
+}
+
 int run(const SweepArgs& flags, const CLI::App& command) {
   const SweepKind kind = parse_kind(flags.what);
   for (const auto& [flag, given] : {std::pair{"--step-time", &flags.step_time}, std::pair{"--peak", &flags.peak}, std::pair{"--devices", &flags.devices}})
@@ -195,8 +235,8 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   if (flags.output.format == "jsonl" && path.empty()) format = RowFormat::kJsonl;
   check_sweep_format(flags.output.format, keeps, path);
 
-  std::optional<Machine> machine;
-  if (kind != SweepKind::kCount) machine = resolve_machine(flags.timed.on, flags.output.quiet);
+  const std::vector<Machine> machines = kind == SweepKind::kCount ? std::vector<Machine>() : machines_of(flags, kind);
+  const Machine* const machine = machines.empty() ? nullptr : &machines[0];
   if (kind == SweepKind::kCount && !flags.timed.on.empty()) throw Error(ErrorKind::kUsage, "--on names a machine, but counts need none", {}, "add --do predict");
   const bool gpu = machine && machine->kind == MachineKind::kGpu;
   if (kind == SweepKind::kCompare && gpu && flags.timed.backend != "cuda")
@@ -204,7 +244,8 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   if (kind != SweepKind::kCount && (!flags.scenario.weight_dtype.empty() || !flags.scenario.fusion.empty()))
     throw Error(ErrorKind::kUsage, "--weight-dtype and --fusion are counted, not predicted or run", {}, "leave --do out");
   std::vector<RecordNote> unread;
-  note_unused_timed(command, {kind != SweepKind::kCount, kind == SweepKind::kCompare, machine ? &*machine : nullptr, flags.timed.rounds, " (--do predict does)", " (--do compare does)"}, unread);
+  note_unused_timed(command, {kind != SweepKind::kCount, kind == SweepKind::kCompare, of_one_kind(machines) ? machine : nullptr, flags.timed.rounds, " (--do predict does)", " (--do compare does)"}, unread);
+  if (kind != SweepKind::kPredict) note_unused(command, {"--exact"}, kind == SweepKind::kCount ? "nothing is predicted (--do predict does)" : "a row that is measured is predicted as fathom compare does", unread);
   if (!keeps) note_unused(command, {"--ops", "--width", "--color"}, "rows are streamed as they are", unread);
   ScenarioFlags scenario = flags.scenario;
   scenario.counts = kind == SweepKind::kCount;
@@ -213,7 +254,9 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   if (!flags.expert_skew.empty() && !flags.expert_loads.empty()) throw Error(ErrorKind::kUsage, "--expert-skew and --expert-loads exclude each other");
   if (!flags.expert_loads.empty()) model.set.push_back("expert_loads=" + flags.expert_loads);
   if (!flags.expert_skew.empty()) model.set.push_back("expert_skew=" + flags.expert_skew);
-  const SweepSpace space(model, scenario, gpu, flags.convention);
+  std::vector<std::string> names;
+  for (const Machine& each : machines) names.push_back(each.name);
+  const SweepSpace space(model, scenario, gpu, flags.convention, names);
   const u128 run_tokens = flags.run_tokens.empty() ? u128{0} : parse_tokens(flags.run_tokens);
   if (kind == SweepKind::kCompare && !space.has_phase(Phase::kGenerate)) note_unused(command, {"--temperature"}, "only --phase generate chooses tokens", unread);
   tell_notes(unread, flags.output.quiet);
@@ -229,7 +272,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     for (const char* key : {"run_steps", "run_flops"}) extra.emplace_back(key);
   for (const std::string& item : flags.columns)
     for (const std::string& name : split(item, ',')) columns.push_back(name);
-  const RowWriter writer(format, space.columns(), figure_columns(kind, space, columns, extra));
+  const RowWriter writer(format, space.columns(), figure_columns(kind, space, columns, extra), made_by(kind, flags));
   if (flags.run_tokens.empty() && std::any_of(writer.figures().begin(), writer.figures().end(), [](const std::string& key) { return key.starts_with("run_"); }))
     throw Error(ErrorKind::kUsage, "run_steps and run_flops are of a whole run", {}, "say how long it is: --phase train --run-tokens 300B");
   const auto new_keepers = [&] {
@@ -240,13 +283,15 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   };
   SweepKeepers keepers = new_keepers();
 
-  PredictOptions prediction;
-  if (machine) prediction = predict_options(*machine, flags.timed);
-  prediction.follow_placement = false;  // residency by tensor: no memory plan per row
+  std::vector<SweepMachine> timed_on;
+  for (const Machine& each : machines) {
+    timed_on.push_back({&each, predict_options(each, flags.timed)});
+    timed_on.back().options.follow_placement = flags.exact;  // else residency by tensor: no memory plan per row
+  }
   MeasureRow measure_row;
   if (kind == SweepKind::kCompare) measure_row = measure_with(*machine, flags);
   const auto make = [&] {
-    return std::make_unique<RowEvaluator>(kind, writer.figures(), machine ? &*machine : nullptr, prediction, measure_row ? &measure_row : nullptr, run_tokens);
+    return std::make_unique<RowEvaluator>(kind, writer.figures(), timed_on, measure_row ? &measure_row : nullptr, run_tokens);
   };
   catch_interrupts();
   SweepProgress before;
@@ -254,7 +299,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     // What is measured cannot be worked out again; what is counted beside it can.
     const bool measured = kind == SweepKind::kCompare;
     const std::vector<std::string> counted = measured ? counted_keys(writer.figures()) : writer.figures();
-    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, machine ? &*machine : nullptr, prediction, nullptr, run_tokens);
+    RowEvaluator check(measured ? SweepKind::kCount : kind, counted, timed_on, nullptr, run_tokens);
     const std::vector<std::string>* const known = measured ? &counted : nullptr;
     before = read_progress(path, space, writer, keepers, check, known);
     if (const std::vector<std::uint64_t> rows = before.unmeasured; !rows.empty()) {
@@ -271,7 +316,8 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   if (!flags.output.quiet) {
     // A page of tables has its notes.
     if (!keeps || table_flags.format == "csv")
-      for (const std::string& note : space.notes()) fmt::print(stderr, "fathom: {}\n", note);
+      for (const std::string& note : space.notes())
+        if (!about_default(note)) fmt::print(stderr, "fathom: {}\n", note);
     if (flags.resume && before.rows > 0)
       fmt::print(stderr, "fathom: {} of {} rows are in {}{}\n", before.rows, space.rows(), path, before.dropped ? "; an unfinished last line was dropped" : "");
   }
@@ -307,7 +353,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
     for (const std::string& note : space.notes()) document.note(note);
     OtherForms forms;
     const std::vector<std::string>& models = flags.model.models;
-    forms.asked = fmt::format("{}, {}, {} configurations{}", models.size() > 6 ? fmt::format("{} models", models.size()) : fmt::format("{}", fmt::join(models, ", ")), flags.what, before.rows + outcome.done, machine ? ", machine " + machine->name : "");
+    forms.asked = fmt::format("{}, {}, {} configurations{}", models.size() > 6 ? fmt::format("{} models", models.size()) : fmt::format("{}", fmt::join(models, ", ")), flags.what, before.rows + outcome.done, names.empty() ? "" : fmt::format(", {} {}", names.size() == 1 ? "machine" : "machines", fmt::join(names, ", ")));
     if (kind == SweepKind::kCompare && flags.timed.backend != "fake") set_host_facts(forms.environment, flags.timed.backend, flags.timed.threads);
     emit_document(document, table_flags, forms);
   }
@@ -323,7 +369,8 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--do", flags->what, "count, predict or compare [count]")->type_name("W")->group("Sweep");
   command->add_option("--set", flags->model.set, "vary a model key: width=512:2048:256, mlp=4*width, norm=rms,layer")
       ->allow_extra_args(false)->type_name("KEY=LIST")->group("Sweep");
-  command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
+  command->add_flag("--exact", flags->exact, "--do predict: each time as fathom predict gives it, from where tensors lie in memory; some 20 times slower [each tensor has memory of its own: most times within 1 %, some 10 % off]")->group("Sweep");
+  command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes, or all [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
   command->add_option("--mtp", flags->mtp, "multi-token prediction modules that are counted; a list, as --set mtp=LIST [the model's]")->type_name("N")->group("More");
   command->add_option("--expert-skew", flags->expert_skew, "uneven expert loads; a list, as --set expert_skew=LIST [the model's]")->type_name("S")->group("More");
   command->add_option("--expert-loads", flags->expert_loads, "the same by numbers: 4+2+1+1,none; 4,2,1,1 is one value; as --set expert_loads=LIST [the model's]")->type_name("LIST")->group("More");

@@ -136,9 +136,14 @@ Document trace_document(const Record& record, const TraceArgs& flags) {
   document.title = fmt::format("fathom trace: {}", result.model);
   if (!flags.timeline.empty()) {
     document.paragraph(fmt::format("Timeline written to `{}`: open it in Perfetto or chrome://tracing; one track is predicted, one measured.", flags.timeline));
-    document.paragraph(fmt::format("{} was predicted to take {} and took {} in one pass, op by op.", result.scenario.has("tokens") ? "The generation" : "The step",
-                                   format_value(result.totals.number("predicted_s"), Unit::kSeconds),
-                                   format_value(result.totals.number("measured_s"), Unit::kSeconds)));
+    double ops = 0;
+    for (const Figures& op : result.ops) ops += op.number("measured_s") > 0 ? op.number("measured_s") : 0;
+    const double whole = result.totals.number("measured_s");
+    const Cell* predictor = record.environment.find("predictor");
+    document.paragraph(fmt::format("{} was predicted to take {} ({}) and took {} in one pass, op by op{}.", result.scenario.has("tokens") ? "The generation" : "The step",
+                                   format_value(result.totals.number("predicted_s"), Unit::kSeconds), predictor ? exact_text(*predictor) : "",
+                                   format_value(whole, Unit::kSeconds),
+                                   ops > 0 && whole > ops ? fmt::format(": {} in its ops and {} between them, where the clock is read", format_value(ops, Unit::kSeconds), format_value(whole - ops, Unit::kSeconds)) : ""));
     add_sum_tables(document, record);
   }
   if (flags.output.ops) {
@@ -211,6 +216,7 @@ int run_trace(TraceArgs flags, const CLI::App& command) {
     add_text(result.routing, all, classes);
   }
   record.results.push_back(std::move(result));
+  if (machine) record.environment.set("predictor", Cell::text(std::string(predictor_name(predict_options(*machine, flags.timed).predictor))));
   if (wants_times || routed) set_host_facts(record.environment, flags.timed.backend, flags.timed.threads);
   OtherForms forms;
   forms.asked = asked_text(record);

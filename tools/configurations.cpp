@@ -13,6 +13,7 @@
 #include "models/builder.hpp"
 #include "models/registry.hpp"
 #include "tools/cli.hpp"
+#include "tools/defaults.hpp"
 #include "tools/idle_flags.hpp"
 #include "tools/ranges.hpp"
 
@@ -227,7 +228,7 @@ std::vector<Configuration> expand(const ModelFlags& model_flags, const ScenarioF
   const std::vector<std::string> phases = phases_of(flags);
   const auto say = [&](const std::vector<std::string>& texts, Note::Severity severity = Note::Severity::kNote) {
     for (const std::string& text : texts)
-      if (std::none_of(notes.begin(), notes.end(), [&](const RecordNote& known) { return known.text == text; })) notes.push_back({severity, text});
+      if (!about_default(text) && std::none_of(notes.begin(), notes.end(), [&](const RecordNote& known) { return known.text == text; })) notes.push_back({severity, text});
   };
   say(idle_in_phases(flags, phases));
   say(idle_strict(model_flags.strict, model_flags.models));

@@ -49,6 +49,12 @@ std::string default_behind(const std::string& key, const std::string& message) {
   return {};
 }
 
+bool is_default(const std::string& option) {
+  return std::any_of(g_used.begin(), g_used.end(), [&](const Used& used) { return used.option == option; });
+}
+
+bool about_default(const std::string& note) { return note.starts_with("--") && note.find(" changes nothing here") != std::string::npos && is_default(note.substr(0, note.find(' '))); }
+
 std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::string> arguments) {
   if (std::erase(arguments, "--no-defaults") > 0) return arguments;
   const std::filesystem::path path = file_name();
@@ -84,7 +90,7 @@ std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::str
       }
       const IniSection* own = common ? file.find(command.get_name()) : nullptr;
       if (given(arguments, *option) || (own && own->has(key))) continue;
-      if (!option->type.empty()) g_used.push_back({option->name, value.text(), value.where()});
+      g_used.push_back({option->name, value.text(), value.where()});
       if (!option->type.empty())
         added.push_back(option->name + "=" + value.text());
       else if (value.boolean())

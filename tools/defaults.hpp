@@ -26,4 +26,9 @@ std::vector<std::string> with_defaults(const CLI::App& app, std::vector<std::str
 // `key`: what the error is about, such as "--on"; `message`: what it says.
 std::string default_behind(const std::string& key, const std::string& message);
 
+// Whether that file gave the option, and the command line did not: a note that it changes nothing would be of what nobody typed.
+bool is_default(const std::string& option);
+// The same of a note: "--seq changes nothing here: ...".
+bool about_default(const std::string& note);
+
 }  // namespace fathom

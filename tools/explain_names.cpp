@@ -21,6 +21,14 @@ void explain_exit_codes_into(Document& document) {
   document.add(std::move(table));
 }
 
+void explain_defaults_into(Document& document) {
+  document.title = "The defaults file";
+  document.paragraph("Options for every run stand in $XDG_CONFIG_HOME/fathom/defaults.ini, else in ~/.config/fathom/defaults.ini: below [common] for all commands that have such an option, below the name of "
+                     "a command for that one; each as `option = value` without the dashes, a flag as yes or no.");
+  document.paragraph("What is typed wins over a command's section, and that over [common]. --no-defaults ignores the file. Records and their Reproduce line show the options as if they had been typed.");
+  document.code("[common]\ncolor = never\n\n[predict]\non = h200\nphase = decode");
+}
+
 bool explain_name_into(Document& document, const std::string& name) {
   for (const NetworkEntry& entry : list_networks()) {
     if (entry.name != name) continue;

@@ -8,12 +8,15 @@
 #include "lib/error.hpp"
 #include "lib/plan.hpp"
 #include "models/builder.hpp"
+#include "reports/format.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/results.hpp"
 
 namespace fathom {
 namespace {
 
+constexpr std::int64_t kMostRepeats = 20;  // of a generation, unless --rounds says how many
+constexpr double kSeconds = 10;            // for them, unless --time says so
 constexpr int kPoints = 5;  // of the output at which a decode step is predicted
 
 double quantile(std::vector<double> values, double q) {
@@ -23,6 +26,16 @@ double quantile(std::vector<double> values, double q) {
   const size_t low = static_cast<size_t>(at);
   const size_t high = std::min(low + 1, values.size() - 1);
   return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
+}
+
+// Times of a token at kPoints places of the output: "70.1 us throughout", or each of them.
+std::string along_output(const std::vector<double>& seconds) {
+  constexpr double kSame = 0.01;
+  const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
+  if (*most <= *least * (1 + kSame)) return format_value(seconds.front(), Unit::kSeconds, 3) + " from the first to the last";
+  std::string text = "at this share of the output:";
+  for (size_t k = 0; k < seconds.size(); ++k) text += fmt::format("{} {} % {}", k ? "," : "", 100 * k / (seconds.size() - 1), format_value(seconds[k], Unit::kSeconds, 3));
+  return text;
 }
 
 std::unique_ptr<ProgramExecution> bind_program(const Backend& runner, const Workload& workload, const BindOptions& options) {
@@ -81,9 +94,9 @@ Result count_generation(const Configuration& c) {
   totals.set("kv_bytes", *counted_result(c.label, c.network, last, end).totals.find("kv_bytes"));
   totals.set("peak_bytes", Cell::count(static_cast<u128>(peak)));
   result.convention_flops = Cell::count(sum.flops);
-  result.scenario.set("phase", Cell::text("generate"));
-  result.scenario.set("prompt", Cell::count(static_cast<u128>(s.length)));
-  result.scenario.set("tokens", Cell::count(static_cast<u128>(s.tokens)));
+  Scenario shown = generation_prefill(s);  // its rule and logits
+  shown.phase = Phase::kGenerate;
+  result.scenario = scenario_figures(c.network, shown);
   result.ops.clear();
   result.parts.clear();
   result.notes.push_back({Note::Severity::kNote, fmt::format("a prefill of {} tokens and {} decode steps; the prefill's logits give the first token", s.length, s.tokens - 1)});
@@ -119,9 +132,7 @@ void predict_generation(Result& result, const Configuration& c, const Machine& m
   result.totals.set("predicted_p50_s", Cell::number(p.middle.p50));
   result.totals.set("predicted_p95_s", Cell::number(p.middle.p95));
   result.totals.set("predicted_p99_s", Cell::number(p.middle.p99));
-  std::string text;
-  for (size_t k = 0; k < p.steps.size(); ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, p.steps[k] * 1e3);
-  result.notes.push_back({Note::Severity::kNote, fmt::format("predicted time per token at this share of the output: {}", text)});
+  result.notes.push_back({Note::Severity::kNote, "predicted time per token " + along_output(p.steps)});
 }
 
 BoundGeneration bind_generation(const Configuration& c, const TimedFlags& flags) {
@@ -178,30 +189,49 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
   Progress progress(quiet);
   const double start = system_clock().now();
   GenerateOptions how = generate_options(c, flags);
-  how.progress = [&](std::int64_t made) {
-    progress.show(fmt::format("generating with {}", c.label), static_cast<double>(made) / static_cast<double>(s.tokens), system_clock().now() - start);
-    return !interrupted();
-  };
-  const Generation generation = generate(*prefill, *decode, how);
-  std::vector<double> steps;
-  double sum = 0, rows = 0, blocks = 0;
-  for (size_t i = 0; i < generation.steps.size(); ++i) {
-    if (i == 0 && generation.steps.size() > 4) continue;  // the first step creates library primitives
-    steps.push_back(generation.steps[i].seconds);
-    sum += generation.steps[i].seconds;
-    for (std::int64_t n : generation.steps[i].rows) {
-      rows += static_cast<double>(n);
-      blocks += 1;
+  const double budget = flags.time > 0 ? flags.time : kSeconds;
+  std::vector<double> steps, wholes, firsts;
+  double sum = 0, rows = 0, blocks = 0, last = 0;
+  std::int64_t made = 0;
+  // The same tokens again and again: as many times as asked, else while the time lasts.
+  for (std::int64_t round = 0; flags.rounds > 0 ? round < flags.rounds : round == 0 || (round < kMostRepeats && system_clock().now() - start + last < budget); ++round) {
+    const double begin = system_clock().now();
+    how.progress = [&](std::int64_t tokens) {
+      const double share = (static_cast<double>(round) + static_cast<double>(tokens) / static_cast<double>(s.tokens)) / static_cast<double>(std::max<std::int64_t>(round + 1, flags.rounds));
+      progress.show(fmt::format("generating with {}", c.label), share, system_clock().now() - start);
+      return !interrupted();
+    };
+    const Generation generation = generate(*prefill, *decode, how);
+    last = system_clock().now() - begin;
+    const auto now_made = static_cast<std::int64_t>(generation.steps.size()) + 1;
+    if (round > 0 && now_made < s.tokens) break;  // an interrupt: what is whole stands
+    made = now_made;
+    double own = 0;
+    std::int64_t counted = 0;
+    for (size_t i = 0; i < generation.steps.size(); ++i) {
+      if (i == 0 && generation.steps.size() > 4) continue;  // the first step creates library primitives
+      steps.push_back(generation.steps[i].seconds);
+      own += generation.steps[i].seconds;
+      ++counted;
+      for (std::int64_t n : generation.steps[i].rows) {
+        rows += static_cast<double>(n);
+        blocks += 1;
+      }
     }
+    sum += own;
+    firsts.push_back(generation.first_token_s);
+    wholes.push_back(generation.first_token_s + (counted > 0 ? own / static_cast<double>(counted) : 0) * static_cast<double>(generation.steps.size()));
+    if (made < s.tokens) break;
   }
   const double per_token = steps.empty() ? 0 : sum / static_cast<double>(steps.size());
   result.scenario.set("backend", Cell::text(flags.backend));
   result.scenario.set("temperature", Cell::number(flags.temperature));
-  const auto made = static_cast<std::int64_t>(generation.steps.size()) + 1;
   const bool complete = made >= s.tokens;  // part of a generation has no time of the whole
-  result.totals.set("measured_s", complete ? Cell::number(generation.first_token_s + per_token * static_cast<double>(generation.steps.size())) : Cell::status("interrupted"));
+  result.totals.set("measured_s", complete ? Cell::number(quantile(wholes, 0.5)) : Cell::status("interrupted"));
   if (!complete) result.notes.push_back({Note::Severity::kWarning, fmt::format("interrupted after {} of {} tokens", made, s.tokens)});
-  result.totals.set("ttft_s", Cell::number(generation.first_token_s));
+  result.totals.set("ttft_s", Cell::number(quantile(firsts, 0.5)));
+  if (complete) result.totals.set("samples", Cell::count(static_cast<u128>(wholes.size())));
+  if (complete && wholes.size() > 2) result.totals.set("spread", Cell::number((quantile(wholes, 0.75) - quantile(wholes, 0.25)) / quantile(wholes, 0.5)));
   if (steps.empty()) return;
   result.totals.set("tpot_s", Cell::number(per_token));
   result.totals.set("p50_s", Cell::number(quantile(steps, 0.5)));
@@ -211,9 +241,9 @@ void generate_and_note(Result& result, const Configuration& c, const TimedFlags&
   if (blocks > 0) result.totals.set("participation", Cell::number(rows / blocks / static_cast<double>(s.batch)));
   if (const double predicted = result.totals.number("predicted_s"); predicted > 0 && complete)
     result.totals.set("error", Cell::number(predicted / result.totals.number("measured_s") - 1));
-  std::string text;
-  for (int k = 0; k < kPoints; ++k) text += fmt::format("{}{} % {:.3f} ms", k ? ", " : "", 25 * k, steps[(steps.size() - 1) * static_cast<size_t>(k) / (kPoints - 1)] * 1e3);
-  result.notes.push_back({Note::Severity::kNote, fmt::format("measured time per token at this share of the output: {}", text)});
+  std::vector<double> points;
+  for (int k = 0; k < kPoints; ++k) points.push_back(steps[(steps.size() / wholes.size() - 1) * static_cast<size_t>(k) / (kPoints - 1)]);  // of the first generation
+  result.notes.push_back({Note::Severity::kNote, "measured time per token " + along_output(points)});
 }
 
 }  // namespace

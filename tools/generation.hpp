@@ -40,7 +40,7 @@ struct GenerationPrediction {
 GenerationPrediction predict_generation(const Network& network, const Scenario& scenario, const Machine& machine, const PredictOptions& options);
 // The same into a result: time to first token, per token, percentiles and the total.
 void predict_generation(Result& result, const Configuration& configuration, const Machine& machine, const TimedFlags& flags);
-// The same, measured once token by token.
+// The same, measured token by token: the median of several generations of the same tokens (--rounds, --time).
 void run_generation(Result& result, const Configuration& configuration, const TimedFlags& flags, bool quiet);
 
 }  // namespace fathom

@@ -180,7 +180,8 @@ int run(int argc, char** argv) {
       std::vector<std::string> names;
       for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
       message = fmt::format("unknown command '{}'", argv[1]);
-      hint = name_hint(argv[1], names);
+      const std::vector<std::string> lists = {"models", "machines", "backends", "ops", "columns"};
+      hint = std::find(lists.begin(), lists.end(), argv[1]) == lists.end() ? name_hint(argv[1], names) : fmt::format("fathom list {} names them", argv[1]);
     }
     // What is missing matters less than what is there and unknown.
     if (const UnknownOption unknown = unknown_option(app, typed); !unknown.name.empty() && (dynamic_cast<const CLI::RequiredError*>(&error) || unknown.command == "fathom")) {

@@ -81,9 +81,13 @@ std::string markdown_file(const std::string& path, const Document& document) {
 
 // One --save file of a document.
 template <class View, class Render>
-void save_one(const std::string& path, View&& view, Render&& render) {
+void save_one(const std::string& path, bool quiet, View&& view, Render&& render) {
   const std::string format = format_of_file(path);
-  if (is_plot_format(format)) return save_plots(path, format, view());
+  if (is_plot_format(format)) {
+    save_plots(path, format, view());
+    if (!quiet) tell_plots(path, format);
+    return;
+  }
   save_file(path, format == "md" ? markdown_file(path, view()) : render(format));
 }
 
@@ -194,16 +198,27 @@ std::string render_form(const Document& document, const Document& page, const st
   return render_text(document, options);
 }
 
+// As a shell reads it back: bytes that are no text, as file names may have them, are written $'caf\xe9.ini', for a report can show nothing else that runs.
+std::string shell_word(const std::string& argument) {
+  const bool text = valid_utf8(argument) == argument && std::none_of(argument.begin(), argument.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  if (text && !argument.empty() && argument.find_first_of(" '\"\\$`&|;<>()*?[]{}!#~") == std::string::npos) return argument;
+  std::string word = text ? "'" : "$'";
+  for (const char c : argument) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (text) word += c == '\'' ? "'\\''" : std::string(1, c);
+    else if (byte < 0x20 || byte >= 0x7f) word += fmt::format("\\x{:02x}", byte);
+    else word += c == '\'' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+  }
+  return word + "'";
+}
+
 }  // namespace
 
 const std::vector<std::string>& remembered_arguments() { return g_argument_list; }
 
 void remember_arguments(const std::vector<std::string>& arguments) {
   g_argument_list = arguments;
-  for (const std::string& argument : arguments) {
-    const bool plain = !argument.empty() && argument.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}!#~") == std::string::npos;
-    g_arguments += (g_arguments.empty() ? "" : " ") + (plain ? argument : "'" + argument + "'");
-  }
+  for (const std::string& argument : arguments) g_arguments += (g_arguments.empty() ? "" : " ") + shell_word(argument);
 }
 
 std::string utc_now() {
@@ -260,7 +275,7 @@ int emit_document(const Document& document, const OutputFlags& flags, const Othe
   if (flags.ops && !forms.ops && !flags.quiet) tell("fathom: --ops changes nothing here: this result has tables of its own\n");
   const Document page = forms.asked.empty() ? document : as_page(document, forms);
   const auto rendered = [&](const std::string& format, bool file) { return render_form(document, page, format, file, flags, forms); };
-  for (const std::string& path : flags.save) save_one(path, [&] { return page; }, [&](const std::string& format) { return rendered(format, true); });
+  for (const std::string& path : flags.save) save_one(path, flags.quiet, [&] { return page; }, [&](const std::string& format) { return rendered(format, true); });
   const std::string text = rendered(flags.format, false);
   // What begin_document() has written is not written twice.
   const std::size_t begun = text.compare(0, g_begun.size(), g_begun) == 0 ? g_begun.size() : 0;
@@ -273,7 +288,7 @@ int emit(const Record& record, const OutputFlags& flags) {
   if (!flags.quiet && (flags.format == "csv" || flags.format == "json"))
     for (const RecordNote& note : record.notes) fmt::print(stderr, "fathom: {}\n", printable(note.text));
   for (const std::string& path : flags.save)
-    save_one(path, [&] { return view_record(record, view_options(flags, format_of_file(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
+    save_one(path, flags.quiet, [&] { return view_record(record, view_options(flags, format_of_file(path), true)); }, [&](const std::string& format) { return render(record, format, flags, true); });
   write_stream(STDOUT_FILENO, render(record, flags.format, flags, false));  // a closed pipe is the reader's wish, not an error
   return 0;
 }

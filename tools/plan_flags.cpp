@@ -13,7 +13,7 @@
 namespace fathom {
 namespace {
 
-constexpr std::int64_t kMostServed = 1024;  // sequences in one decode step that a server would still run
+constexpr std::int64_t kMostServed = 1024;  // sequences in one decode step that a server would still run: where memory holds more, the answer is of these
 
 std::optional<InterNode> network_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -58,16 +58,13 @@ void on_one_device(Result& result, const Timed& timed, const Machine& machine, c
   if (scenario.phase != Phase::kDecode || !machine.memory) return;
   const std::int64_t most = concurrency(network, scenario, plan, machine, flags.memory_limit);
   result.totals.set("concurrency", Cell::count(static_cast<u128>(most)));
-  if (most > kMostServed) {
-    result.totals.set("served_tokens_per_s", Cell::status(fmt::format("memory holds more than {} sequences", kMostServed)));
-    return;
-  }
   Scenario full = scenario;
-  full.batch = most;
+  full.batch = std::min(most, kMostServed);
+  if (most > kMostServed) result.notes.push_back({Note::Severity::kNote, fmt::format("max tokens/s is of a step of {} sequences: memory is not what limits it", kMostServed)});
   PredictOptions options = predict_options(machine, timed_flags);
   options.follow_placement = false;
   const StepPrediction step = predict(build(network, full), machine, options);
-  result.totals.set("served_tokens_per_s", Cell::number(static_cast<double>(most) / step.seconds));
+  result.totals.set("served_tokens_per_s", Cell::number(static_cast<double>(full.batch) / step.seconds));
   result.totals.set("served_s", Cell::number(step.seconds));
   result.totals.set("served_p99_s", Cell::number(step.p99));
 }

@@ -11,6 +11,8 @@
 #include "reports/gnuplot.hpp"
 #include "reports/markdown.hpp"
 #include "reports/save.hpp"
+#include "reports/utf8.hpp"
+#include "tools/terminal.hpp"
 
 namespace fathom {
 namespace {
@@ -57,6 +59,10 @@ void save_plots(const std::string& path, const std::string& extension, const Doc
     }
   }
   if (saved == 0) throw_input(fmt::format("this report has no plot for '{}'", path), {"", 0, "--save"}, "per-op figures make plots: save the report of predict, run or compare");
+}
+
+void tell_plots(const std::string& path, const std::string& extension) {
+  tell(fmt::format("fathom: plots are files of their own: wrote {}\n", printable((std::filesystem::path(path).parent_path() / plot_folder_of(path) / ("*." + extension)).string())));
 }
 
 }  // namespace fathom

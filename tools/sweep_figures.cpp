@@ -62,7 +62,8 @@ std::string figure_key(const std::string& name, SweepKind kind) {
     std::vector<std::string> names = {"flops", "time", "params", "memory", "kv"};
     names.insert(names.end(), kFigures.begin(), kFigures.end());
     names.insert(names.end(), kMeasured.begin(), kMeasured.end());
-    throw_input(fmt::format("a sweep has no column '{}'", name.substr(0, 80)), {}, name_hint(name, names));
+    const std::string nearest = nearest_name(name, names);
+    throw_input(fmt::format("a sweep has no column '{}'", name.substr(0, 80)), {}, nearest.empty() ? "all of them: --columns all; what each says: fathom list columns" : fmt::format("did you mean '{}'?", nearest));
   }
   if (kind == SweepKind::kCount && (index < 0 || static_cast<std::size_t>(index) >= kFirstPredicted))
     throw_input(fmt::format("'{}' is not counted", name), {}, index < 0 ? "add --do compare" : "add --do predict (and --on MACHINE)");
@@ -88,7 +89,21 @@ std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space,
     if (kind == SweepKind::kCompare && space.has_phase(Phase::kGenerate))
       for (const char* key : {"ttft_s", "tpot_s"}) add(key);
   }
-  for (const std::string& name : columns) add(figure_key(name, kind));
+  for (const std::string& name : columns) {
+    if (name != "all") {
+      add(figure_key(name, kind));
+      continue;
+    }
+    // What rows of this kind can have; runs and other conventions are asked for by options of their own.
+    const bool generates = space.has_phase(Phase::kGenerate);
+    for (std::size_t i = 0; i < (kind == SweepKind::kCount ? kFirstPredicted : kFigures.size()); ++i) {
+      const std::string_view key = kFigures[i];
+      if (!key.starts_with("run_") && key != "convention_flops" && (generates || (key != "predicted_ttft_s" && key != "predicted_tpot_s"))) add(std::string(key));
+    }
+    if (kind == SweepKind::kCompare)
+      for (const std::string key : kMeasured)
+        if (generates || (key != "ttft_s" && key != "tpot_s")) add(key);
+  }
   for (const std::string& name : extra) add(figure_key(name, kind));
   return keys;
 }
@@ -100,8 +115,8 @@ std::vector<std::string> counted_keys(const std::vector<std::string>& keys) {
   return counted;
 }
 
-RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, u128 run_tokens)
-    : kind_(kind), keys_(std::move(keys)), machine_(machine), options_(options), measure_(measure), run_tokens_(run_tokens) {
+RowEvaluator::RowEvaluator(SweepKind kind, std::vector<std::string> keys, std::vector<SweepMachine> machines, const MeasureRow* measure, u128 run_tokens)
+    : kind_(kind), keys_(std::move(keys)), machines_(std::move(machines)), measure_(measure), run_tokens_(run_tokens), predictors_(machines_.size()) {
   for (const std::string& key : keys_) {
     const std::ptrdiff_t index = index_of(key);
     if (index < 0) continue;
@@ -175,6 +190,15 @@ void RowEvaluator::set_cache(const Network& network, const Scenario& s, std::int
   kv_ = {reach, s.kv_page, s.kv_dtype, s.mla, kv_bytes(network, reach, 1, s.kv_dtype, s.kv_page, s.mla, share_taken(s)).value(), kv_bytes_per_token(network, s.kv_dtype).value(), share_taken(s)};
 }
 
+// Valid until the next call.
+const StepPrediction& RowEvaluator::predicted(const Workload& list, std::size_t machine) {
+  const auto& [on, options] = machines_[machine];
+  if (options.follow_placement) return placed_ = predict(list, *on, options);
+  std::unique_ptr<StepPredictor>& predictor = predictors_[machine];
+  if (!predictor) predictor = std::make_unique<StepPredictor>(*on, options, asks(Figure::kP50) || asks(Figure::kP95) || asks(Figure::kP99));
+  return predictor->predict(list);
+}
+
 bool RowEvaluator::asks(Figure figure) const { return std::find(figures_.begin(), figures_.end(), figure) != figures_.end(); }
 
 // A generation is a prefill and decode steps: sums of their lists, the memory of the larger, the time that `fathom predict` gives. What belongs to one step alone (its bounds, a ratio
@@ -191,9 +215,9 @@ void RowEvaluator::generation(const SweepPoint& point, std::vector<SweepValue>& 
   const Workload* list = peak || weights ? &lists_.at(network, point.network_index, prefill) : nullptr;
   GenerationPrediction prediction;
   if (need_prediction_) {
-    PredictOptions options = options_;
+    PredictOptions options = machines_[point.machine].options;
     options.follow_placement = true;  // as `fathom predict` does
-    prediction = predict_generation(network, s, *machine_, options);
+    prediction = predict_generation(network, s, *machines_[point.machine].machine, options);
   }
   const bool steps = !prediction.steps.empty();
   for (std::size_t i = 0; i < figures_.size(); ++i) {
@@ -252,13 +276,9 @@ void RowEvaluator::count(const SweepPoint& point, std::vector<SweepValue>& value
   const StepPrediction* predicted = &kNoPrediction;
   if (need_list_) list = &lists_.at(network, point.network_index, s);
   if (need_prediction_) {
-    check_dtype(*machine_, s);
-    if (!predictor_) {
-      const bool quantiles = std::any_of(figures_.begin(), figures_.end(), [](Figure f) { return f == Figure::kP50 || f == Figure::kP95 || f == Figure::kP99; });
-      predictor_ = std::make_unique<StepPredictor>(*machine_, options_, quantiles);
-    }
-    if (need_twin_) twin_seconds = predictor_->predict(twin_lists_.at(twin_, point.network_index, for_dense_twin(twin_, s))).seconds;
-    predicted = &predictor_->predict(*list);
+    check_dtype(*machines_[point.machine].machine, s);
+    if (need_twin_) twin_seconds = this->predicted(twin_lists_.at(twin_, point.network_index, for_dense_twin(twin_, s)), point.machine).seconds;
+    predicted = &this->predicted(*list, point.machine);
   }
   const StepPrediction& prediction = *predicted;
   set_cache(network, s, reach);

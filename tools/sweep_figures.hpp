@@ -34,6 +34,7 @@ struct SweepValue {
 std::string figure_key(const std::string& name, SweepKind kind);
 
 // The default columns, and those of `columns` (empty: the defaults) with `extra` ones appended where missing.
+// `columns`: names, or "all".
 std::vector<std::string> figure_columns(SweepKind kind, const SweepSpace& space, const std::vector<std::string>& columns, const std::vector<std::string>& extra);
 
 // Those of `keys` that a count gives.
@@ -42,10 +43,17 @@ std::vector<std::string> counted_keys(const std::vector<std::string>& keys);
 // What compare rows measure with: fills the figures of one configuration by key. Set by the command, so that this file need not know backends.
 using MeasureRow = std::function<std::vector<SweepValue>(const SweepPoint&, const std::vector<std::string>& keys)>;
 
+// What rows are timed on, and how. With options.follow_placement a row is what predict() says of it; without, each tensor has memory of its own, which many rows
+// share the work of (lib/predict/predictor.hpp).
+struct SweepMachine {
+  const Machine* machine = nullptr;
+  PredictOptions options;
+};
+
 class RowEvaluator {
  public:
-  // `machine` for kPredict and kCompare; `measure` for kCompare. Both must outlive this object. `run_tokens`: of a whole run, 0: none.
-  RowEvaluator(SweepKind kind, std::vector<std::string> keys, const Machine* machine, const PredictOptions& options, const MeasureRow* measure, u128 run_tokens = 0);
+  // `machines` for kPredict and kCompare, in the order of the space's; `measure` for kCompare. They must outlive this object. `run_tokens`: of a whole run, 0: none.
+  RowEvaluator(SweepKind kind, std::vector<std::string> keys, std::vector<SweepMachine> machines, const MeasureRow* measure, u128 run_tokens = 0);
 
   // Values by column, and "" or the reason why there are none. Never throws for a bad configuration.
   const std::string& evaluate(const SweepPoint& point, std::vector<SweepValue>& values);
@@ -60,13 +68,13 @@ class RowEvaluator {
   void set_cache(const Network& network, const Scenario& scenario, std::int64_t reach);
   bool asks(Figure figure) const;
   const ListTotals& totals(const SweepPoint& point);
+  const StepPrediction& predicted(const Workload& list, std::size_t machine);
 
   SweepKind kind_;
   std::vector<std::string> keys_;
   std::vector<Figure> figures_;
   bool need_list_ = false, need_prediction_ = false, need_expected_ = false, need_twin_ = false;
-  const Machine* machine_;
-  PredictOptions options_;
+  std::vector<SweepMachine> machines_;
   const MeasureRow* measure_;
   u128 run_tokens_;
   std::string status_;
@@ -75,7 +83,8 @@ class RowEvaluator {
   u128 params_ = 0, active_ = 0;
   Network twin_;
   ListLine lists_, twin_lists_, ends_;        // ends_: the last decode steps of generations
-  std::unique_ptr<StepPredictor> predictor_;  // made by the first row that needs it: a machine without a fit is that row's error
+  std::vector<std::unique_ptr<StepPredictor>> predictors_;  // by machine; made by the first row that needs it: a machine without a fit is that row's error
+  StepPrediction placed_;                     // of the row at hand, where it follows the placement
   TotalsMemo memo_, twin_memo_;
   GenerationMemo generations_;
   std::vector<NetworkLine> lines_;  // by variant of a line

@@ -82,15 +82,22 @@ std::vector<std::string> csv_fields(std::string_view line) {
 
 }  // namespace
 
-RowWriter::RowWriter(RowFormat format, std::vector<SweepColumn> keys, std::vector<std::string> figures) : format_(format), keys_(std::move(keys)), figures_(std::move(figures)) {
+RowWriter::RowWriter(RowFormat format, std::vector<SweepColumn> keys, std::vector<std::string> figures, std::vector<std::pair<std::string, std::string>> made)
+    : format_(format), keys_(std::move(keys)), figures_(std::move(figures)), made_(std::move(made)) {
   if (format_ == RowFormat::kCsv) {
     for (const SweepColumn& key : keys_) header_ += (header_.empty() ? "" : ",") + key.key;
     for (const std::string& figure : figures_) header_ += "," + figure;
+    for (const auto& [key, text] : made_) {
+      header_ += "," + key;
+      tail_ += ',';
+      append_csv(tail_, text);
+    }
     header_ += ",status\n";
     return;
   }
   for (const SweepColumn& key : keys_) key_labels_.push_back((key_labels_.empty() ? "{" : ",") + json_quote(key.key) + ":");
   for (const std::string& figure : figures_) figure_labels_.push_back("," + json_quote(figure) + ":");
+  for (const auto& [key, text] : made_) tail_ += "," + json_quote(key) + ":" + json_quote(text);
 }
 
 void RowWriter::write_keys(const SweepPoint& point, std::string& out) const {
@@ -142,6 +149,7 @@ void RowWriter::write_figures(const std::vector<SweepValue>& values, std::string
         break;
     }
   }
+  out += tail_;
   if (csv) {
     out += ',';
     append_csv(out, status);
@@ -153,13 +161,13 @@ void RowWriter::write_figures(const std::vector<SweepValue>& values, std::string
 }
 
 std::vector<Cell> RowWriter::read(std::string_view line) const {
-  const std::size_t columns = keys_.size() + figures_.size() + 1;
+  const std::size_t columns = keys_.size() + figures_.size() + made_.size() + 1;
   std::vector<Cell> cells;
   if (format_ == RowFormat::kCsv) {
     const std::vector<std::string> fields = csv_fields(line);
     if (fields.size() != columns) throw_input(fmt::format("the row has {} fields, the header {}", fields.size(), columns));
     for (std::size_t i = 0; i < columns; ++i) {
-      const bool word = i + 1 == columns || (i < keys_.size() && !keys_[i].number);
+      const bool word = i >= keys_.size() + figures_.size() || (i < keys_.size() && !keys_[i].number);
       cells.push_back(!word ? cell_of(fields[i]) : fields[i].empty() ? Cell() : Cell::text(fields[i]));
     }
     return cells;
@@ -174,6 +182,7 @@ std::vector<Cell> RowWriter::read(std::string_view line) const {
   };
   for (const SweepColumn& key : keys_) cells.push_back(cell(key.key));
   for (const std::string& figure : figures_) cells.push_back(cell(figure));
+  for (const auto& [key, text] : made_) cells.push_back(cell(key));
   cells.push_back(cell("status"));
   return cells;
 }

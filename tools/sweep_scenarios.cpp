@@ -216,6 +216,12 @@ std::int64_t SweepSpace::default_length(const Network& network) const {
 void SweepSpace::at(std::uint64_t row, SweepPoint& point) const {
   point.row = row;
   point.keys.resize(columns_.size());
+  if (!machines_.empty()) {
+    const std::uint64_t each = rows_ / machines_.size();
+    point.machine = static_cast<std::size_t>(row / each);
+    point.keys[static_cast<std::size_t>(machine_column_)] = machines_[point.machine];
+    row %= each;
+  }
   const std::uint64_t network = row / rows_per_network_;
   std::uint64_t rest = row % rows_per_network_;
   if (point.network_index != network) set_network(network, point);

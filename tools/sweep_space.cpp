@@ -94,12 +94,14 @@ std::string SweepSpace::SetAxis::text(std::uint64_t at) const {
   return found.range ? std::to_string(found.range->at(at - found.before)) : found.value.text();
 }
 
-SweepSpace::SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu, const std::string& conventions) : gpu_(gpu) {
+SweepSpace::SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu, const std::string& conventions, std::vector<std::string> machines)
+    : gpu_(gpu), machines_(std::move(machines)) {
   add_column("model", Unit::kText, false);
   add_models(models);
   add_scenario(scenario, conventions);
+  if (!machines_.empty()) machine_column_ = add_column("machine", Unit::kText, false);
   for (const PhasePart& part : phases_) rows_per_network_ += part.rows;
-  rows_ = times(networks_, rows_per_network_);
+  rows_ = times(times(networks_, rows_per_network_), std::max<std::uint64_t>(1, machines_.size()));
   find_line();
   find_family();
 }

@@ -1,6 +1,6 @@
 // The configurations of a sweep as a numbered space: axes, row number -> configuration, without a list of rows.
 //
-// Rows are counted in a fixed order (models outermost, batch innermost), so that row n is the same configuration in every run: that is what
+// Rows are counted in a fixed order (machines outermost, then models; batch innermost), so that row n is the same configuration in every run: that is what
 // makes parallel output deterministic and a resumed sweep checkable. Memory is that of the axes as they were written (a range is three numbers), never of the number of
 // values or rows.
 #pragma once
@@ -40,6 +40,7 @@ struct SweepPoint {
   std::uint64_t network_index = ~std::uint64_t{0};
   Scenario scenario;
   std::string_view convention;        // "": none
+  std::size_t machine = 0;            // index of the machines
   std::string error;                  // of the network
   // Networks that differ in one size alone, in even steps, are one line (models/totals_line.hpp); no line: kNoLine.
   static constexpr std::uint64_t kNoLine = ~std::uint64_t{0};
@@ -56,8 +57,9 @@ struct SweepPoint {
 class SweepSpace {
  public:
   // Throws Error(kInput / kUsage) for what cannot be read at all: unknown models, keys, words, ranges.
-  // `conventions`: names joined by commas, an axis; "": none.
-  SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu, const std::string& conventions = "");
+  // `conventions`: names joined by commas, an axis; "": none. `machines`: names of what the rows are timed on, the outermost axis; none: the rows are counted.
+  // `gpu`: its default type.
+  SweepSpace(const SweepModelFlags& models, const ScenarioFlags& scenario, bool gpu, const std::string& conventions = "", std::vector<std::string> machines = {});
 
   std::uint64_t rows() const { return rows_; }
   const std::vector<SweepColumn>& columns() const { return columns_; }  // key columns, in order
@@ -127,6 +129,8 @@ class SweepSpace {
 
   bool gpu_ = false;
   std::uint64_t rows_ = 0, networks_ = 1, rows_per_network_ = 0;
+  std::vector<std::string> machines_;
+  int machine_column_ = -1;
   std::uint64_t line_size_ = 0;              // networks of one line; 0: there are none
   std::uint64_t line_inner_ = 1;             // networks between two of its steps
   bool families_ = false;

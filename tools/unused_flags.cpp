@@ -6,13 +6,14 @@
 #include <algorithm>
 
 #include "reports/utf8.hpp"
+#include "tools/defaults.hpp"
 #include "tools/terminal.hpp"
 
 namespace fathom {
 
 void note_unused(const CLI::App& command, std::initializer_list<const char*> names, const std::string& why, std::vector<RecordNote>& notes) {
   for (const char* name : names)
-    if (const CLI::Option* option = command.get_option_no_throw(name); option && option->count() > 0)
+    if (const CLI::Option* option = command.get_option_no_throw(name); option && option->count() > 0 && !is_default(name))
       notes.push_back({Note::Severity::kNote, fmt::format("{} changes nothing here: {}", name, why)});
 }
 

@@ -70,7 +70,7 @@ SweepOutcome run(const Sweep& s) {
   options.quiet = true;
   options.interrupted = [] { return false; };
   const auto sink = no_sink();
-  const auto make = [&] { return std::make_unique<RowEvaluator>(SweepKind::kPredict, writer.figures(), s.machine, options_of(s), nullptr); };
+  const auto make = [&] { return std::make_unique<RowEvaluator>(SweepKind::kPredict, writer.figures(), std::vector<SweepMachine>{{s.machine, options_of(s)}}, nullptr); };
   const double start = used();
   SweepOutcome outcome = run_sweep(space, writer, make, options, *sink, keepers);
   outcome.seconds = used() - start;

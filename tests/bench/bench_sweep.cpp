@@ -50,7 +50,7 @@ SweepOutcome run(const Sweep& s) {
   options.quiet = true;
   options.interrupted = [] { return false; };
   const auto sink = no_sink();
-  const auto make = [&] { return std::make_unique<RowEvaluator>(SweepKind::kCount, writer.figures(), nullptr, PredictOptions{}, nullptr); };
+  const auto make = [&] { return std::make_unique<RowEvaluator>(SweepKind::kCount, writer.figures(), std::vector<SweepMachine>(), nullptr); };
   SweepOutcome outcome = run_sweep(space, writer, make, options, *sink, keepers);
   if (outcome.failed > 0) throw_input("a row of the benchmark failed: " + outcome.first_failure);
   return outcome;

@@ -2,9 +2,12 @@
 
 import csv
 import io
+import json
 import os
 import pathlib
 import pty
+import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -320,11 +323,34 @@ class Terminals(CliTest):
             done = subprocess.run([ARGUMENTS.fathom, *arguments], capture_output=True, cwd=self.folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             done.stdout.decode("utf-8")
+        # What Reproduce shows is run by a shell and gives the same record.
+        for asked in (path, os.fsencode(self.folder) + b"/it's one.ini"):
+            shutil.copy(path, asked) if asked != path else None
+            command = json.loads(subprocess.run([ARGUMENTS.fathom, "count", asked, "-o", "json"], capture_output=True).stdout)["arguments"]
+            command.encode("ascii")
+            again = subprocess.run(["bash", "-c", f"exec {shlex.quote(str(ARGUMENTS.fathom))} {command}"], capture_output=True)
+            self.assertEqual(again.returncode, 0, command)
+            self.assertEqual(json.loads(again.stdout)["arguments"], command)
         done = subprocess.run([ARGUMENTS.fathom, "count", b"nothing\xff"], capture_output=True)
         self.assertEqual(done.returncode, 3)
 
 
 class Program(CliTest):
+    def test_a_server_with_memory_to_spare(self):
+        """Where memory holds more sequences than a server runs at once, the answer is of those 1024."""
+        record = self.json("predict", "mod-60m", "--phase", "decode", "--context", "256", "--on", "h200", "-o", "json")
+        totals = record["totals"]
+        self.assertGreater(totals["concurrency"], 1024)
+        self.assertAlmostEqual(totals["served_tokens_per_s"] * totals["served_s"], 1024)
+        self.assertIn("1024 sequences", str(record["notes"]))
+        small = self.json("predict", "llama-3-8b", "--phase", "decode", "--context", "32768", "--on", "h200", "-o", "json")["totals"]
+        self.assertLess(small["concurrency"], 1024)
+        self.assertAlmostEqual(small["served_tokens_per_s"] * small["served_s"], small["concurrency"])
+
+    def test_what_is_listed_is_no_command(self):
+        self.refuses(2, "fathom list models", "models")
+        self.refuses(2, "fathom list machines", "machines")
+
     def test_a_cache_that_may_not_be_entered(self):
         loop = self.folder / "loop"
         loop.symlink_to(loop)  # as with a folder without permission, asking whether a file is there fails; for root too

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import statistics
 
 from _cli import ARGUMENTS, CliTest, main
@@ -167,6 +168,12 @@ class CompareRecords(CliTest):
         self.assertAlmostEqual(float(rows[0]["change"]), 0.08)
         tables = self.json("compare", "a.json", "b.json", "--ops", "-o", "json")["tables"]
         self.assertEqual(len(tables["changes"]), 4)
+        self.assertTrue(all(row["model"].startswith("mod-60m, prefill, batch 1") or row["model"].startswith("dense-60m") for row in tables["ops"]))
+        # For people a configuration is named once, not in every row.
+        self.run_fathom("compare", "mod-tiny", "--backend", "fake", "--on", ARGUMENTS.source / "tests/golden/data/machine.ini", "--save", "one.json")
+        text = self.run_fathom("compare", "one.json", "one.json", "--ops", "--width", "110").stdout
+        self.assertEqual(text.split("Ops of ")[1].count("prefill, batch 1"), 1)
+        self.assertIn("noise", text.split("Ops of ")[1].split("\u2500")[0])
         self.assertIn("| mod-60m | prefill |", self.run_fathom("compare", "a.json", "b.json", "-o", "md", "--save", "d.html").stdout)
         self.assertIn("<table", (self.folder / "d.html").read_text())
 
@@ -210,6 +217,23 @@ class CompareRecords(CliTest):
             self.assertIn("only in a.json", result.stdout)
         self.assertIn("has no error: it was not measured", self.fails("error=5%").stderr)
         self.fails("slower=5%", "counts", code=0)
+
+    def test_a_generation_is_repeated(self):
+        """Several times the same tokens: samples and spread of the whole; the page says which predictor, and which figures are of a token."""
+        generate = ["mod-tiny", "--phase", "generate", "--prompt", "8", "--tokens", "6"]
+        totals = self.json("run", *generate, "--backend", "reference", "--rounds", "3", "-o", "json")["totals"]
+        self.assertEqual(totals["samples"], 3)
+        self.assertGreaterEqual(totals["spread"], 0)
+        self.assertGreater(totals["measured_s"], totals["ttft_s"])
+        self.assertNotIn("spread", self.json("run", *generate, "--backend", "reference", "--rounds", "1", "-o", "json")["totals"])
+        page = re.sub(r"\s+", " ", self.run_fathom("predict", *generate, "--seq", "32", "--on", "h200", "--width", "140").stdout)
+        self.assertIn("predictor calibrated", page)
+        self.assertIn("prompt 8, tokens 6", page)
+        self.assertNotIn("seq 8", page)
+        self.assertIn("pred. p50 of a token", page)
+        self.assertRegex(page, r"predicted time per token [0-9.]+ .?s from the first to the last")
+        rows = list(csv.DictReader(io.StringIO(self.run_fathom("predict", "mod-tiny", "--phase", "generate", "--prompt", "8,16", "--tokens", "6", "--on", "h200", "-o", "csv").stdout)))
+        self.assertEqual([row["prompt"] for row in rows], ["8", "16"])
 
     def test_generations_are_predicted_by_default(self):
         totals = self.json("predict", "mod-60m", "--phase", "generate", "--prompt", "64", "--tokens", "8", "--on", "h200", "-o", "json")["totals"]

@@ -117,6 +117,11 @@ class Completion(CliTest):
         self.assertIn("h200", self.complete("predict", "mod-60m", "--on", ""))
         self.assertIn("flops_matmul", self.complete("explain", "flops"))
         self.assertIn("gemm", self.complete("explain", "ge"))
+        self.assertIn("palm", self.complete("explain", "convention", "pa"))
+        self.assertEqual(self.complete("count", "x", "--convention", "exact,pal"), ["exact,palm"])
+        self.assertIn("attention", self.complete("check", "att"))
+        self.assertEqual(self.complete("sweep", "x", "--set", "wid"), ["width="])
+        self.assertEqual(set(self.complete("count", "x", "--dtype", "")), {"f32", "bf16", "f16", "f64", "f8", "i8"})
         self.assertEqual(self.complete("sweep", "x", "--pareto", "predicted_p5"), ["predicted_p50_s"])
         self.assertEqual(self.complete("compare", "x", "--fail-on", "noi"), ["noisy"])
         # Each condition that the help names can be completed, and is understood.
@@ -213,6 +218,19 @@ class Defaults(CliTest):
         self.config("[common]\noutput = csv\n")
         self.assertTrue(self.run_fathom("count", "mod-tiny").stdout.startswith("model,"))
         self.assertIn("{", self.run_fathom("count", "mod-tiny", "-o", "json").stdout)
+
+    def test_nobody_is_told_of_options_that_he_did_not_type(self):
+        self.config("[common]\non = h200\nbatch = 4\npast = 3\n")
+        for command in (("explain", "defaults"), ("count", "mod-tiny", "--phase", "decode", "--context", "8"), ("sweep", "mod-tiny", "--phase", "decode", "--context", "8", "--do", "predict")):
+            done = self.run_fathom(*command)
+            self.assertNotIn("changes nothing", done.stdout + done.stderr)
+        self.assertIn("--past changes nothing here", self.run_fathom("count", "mod-tiny", "--phase", "decode", "--context", "8", "--past", "2").stdout)
+
+    def test_the_file_is_explained(self):
+        text = self.run_fathom("explain", "defaults").stdout
+        for word in ("defaults.ini", "[common]", "--no-defaults"):
+            self.assertIn(word, text)
+        self.assertIn("fathom explain defaults", self.run_fathom("help").stdout)
 
     def test_mistakes_name_file_and_line(self):
         self.config("[count]\n\nbtach = 4\n")

@@ -33,6 +33,11 @@ class ReportContent(CliTest):
         self.assertEqual(plots, {"predicted-measured.svg", "roofline.svg", "where-the-time-goes.svg"})
         for plot in plots:
             self.assertIn(f"](r_plots/{plot})", (self.folder / "r.md").read_text())
+        # A report has several plots, so FILE.svg is a folder of them: which is said, unless quiet.
+        for quiet in ((), ("-q",)):
+            talk = self.run_fathom("report", "r.json", "--save", "again/roof.svg", *quiet).stderr
+            self.assertEqual("again/roof_plots/*.svg" in talk, not quiet)
+        self.assertFalse((self.folder / "again/roof.svg").exists())
         self.assertIn("ceiling: memory, then compute", (self.folder / "r_plots/roofline.svg").read_text())
         rows = list(csv.DictReader((self.folder / "r.csv").open()))
         self.assertEqual([row["model"] for row in rows], ["mod-60m", "dense-60m"])
@@ -237,6 +242,14 @@ class ReportContent(CliTest):
             for key in keys:
                 self.assertNotIn(key, text, page)
         self.assertRegex((self.folder / "k.md").read_text(), r"\| memory \| [\d.]+ GB \(")
+
+    def test_a_timeline_says_what_lies_between_the_ops(self):
+        text = self.run_fathom("trace", "mod-tiny", "--backend", "reference", "--seq", "16", "--timeline", "t.json", "--on", ARGUMENTS.source / "tests/golden/data/machine.ini").stdout
+        step = re.sub(r"\s+", " ", text)
+        self.assertRegex(step, r"was predicted to take [0-9.]+ \S+ \((roofline|calibrated)\) and took")
+        scale = {"us": 1e-6, "ms": 1e-3, "s": 1}
+        whole, ops, rest = (float(value) * scale[unit] for value, unit in re.findall(r"([0-9.]+) ([mu]?s)(?= in one pass| in its ops| between them)", step))
+        self.assertAlmostEqual(whole, ops + rest, delta=0.01 * whole)
 
     def test_a_generation_shows_where_the_prompt_ends(self):
         command = ("trace", "mod-tiny", "--backend", "reference", "--phase", "generate", "--text", "routed depth", "--tokens", "5")

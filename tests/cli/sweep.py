@@ -289,7 +289,8 @@ class Sweep(CliTest):
                 self.run_fathom("sweep", *arguments, "--save", name)
                 lines = file.read_text().splitlines(keepends=True)
                 text = lines[10]
-                digits = [i for i, c in enumerate(text) if c.isdigit()]
+                figures = text.rsplit(',', 2)[0] if name == "rows.csv" else text.split(',"fathom_version"')[0]
+                digits = [i for i, c in enumerate(figures) if c.isdigit()]
                 for at in (digits[-1], digits[len(digits) // 2], digits[-6]):  # any digit of any figure
                     other = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1:]
                     file.write_text("".join(lines[:10] + [other] + lines[11:20]))
@@ -324,6 +325,66 @@ class Sweep(CliTest):
             self.assertGreater(float(row["predicted_s"]), 0)
         front = self.rows("mod-60m", "dense-60m", "--do", "predict", "--on", "h200", "--pareto", "flops,time", "-o", "csv")
         self.assertEqual(front[0]["model"], "mod-60m")
+        self.assertEqual(front[0]["fathom_version"], rows[0]["fathom_version"])
+
+    def test_exact_rows_are_those_of_predict(self):
+        """With --exact a row has the time of `fathom predict` to the last digit; without, that of tensors with memory of their own, a few per cent away."""
+        near = 0
+        for machine in ("h200", ARGUMENTS.source / "tests/golden/data/machine.ini"):
+            for phase, length in (("prefill", "--seq"), ("train", "--seq"), ("decode", "--context")):
+                asked = ("mod-60m", "--phase", phase, "--batch", "1,4", length, "256", "--on", machine)
+                quick, exact = (self.rows(*asked, "--do", "predict", "--columns", "time,predicted_lo_s,predicted_ratio,compute_s,p99", *flags) for flags in ((), ("--exact",)))
+                said = self.json("predict", *asked, "-o", "json")["results"]
+                self.assertEqual(len(exact), 2)
+                for one, other, result in zip(exact, quick, said):
+                    for key in ("predicted_s", "predicted_lo_s", "predicted_ratio", "compute_s"):
+                        self.assertEqual(float(one[key]), result["totals"][key], (one, key))
+                    self.assertLess(abs(float(other["predicted_s"]) / float(one["predicted_s"]) - 1), 0.1)
+                    near += other["predicted_s"] != one["predicted_s"]
+        self.assertGreater(near, 0)
+        self.assertIn("--exact changes nothing here", self.run_fathom("sweep", "mod-tiny", "--exact").stderr)
+
+    def test_machines_are_an_axis(self):
+        asked = ("mod-60m", "--batch", "1,2", "--do", "predict", "--columns", "time")
+        rows = self.rows(*asked, "--on", "h100,h200")
+        self.assertEqual([(row["machine"], row["batch"]) for row in rows], [("h100", "1"), ("h100", "2"), ("h200", "1"), ("h200", "2")])
+        self.assertEqual([row["predicted_s"] for row in rows], [row["predicted_s"] for machine in ("h100", "h200") for row in self.rows(*asked, "--on", machine)])
+        self.assertNotEqual(rows[0]["predicted_s"], rows[2]["predicted_s"])
+        best = self.rows(*asked, "--on", "l40s,h200", "--top", "1", "--sort", "time", "-o", "csv")
+        self.assertEqual(best[0]["machine"], "h200")
+        self.refuses(3, ["--on", "two machines are called 'h100'"], "sweep", *asked, "--on", "h100,h100")
+        self.refuses(3, ["f32", "--dtype"], "sweep", *asked, "--on", f"h100,{ARGUMENTS.source / 'tests/golden/data/machine.ini'}")
+        self.assertEqual(len(self.rows(*asked, "--dtype", "f32", "--on", f"h100,{ARGUMENTS.source / 'tests/golden/data/machine.ini'}")), 4)
+        self.refuses(3, "did you mean 'h200'?", "sweep", *asked, "--on", "h100,h20")
+        self.refuses(3, "one machine", "sweep", "mod-tiny", "--do", "compare", "--backend", "fake", "--on", "h100,h200")
+        # A file of one machine is not continued with rows of another.
+        self.run_fathom("sweep", *asked, "--on", "h100", "--save", "rows.csv")
+        self.refuses(3, "another sweep", "sweep", *asked, "--on", "h200", "--save", "rows.csv", "--resume")
+
+    def test_rows_say_who_made_them(self):
+        version = self.json("count", "mod-tiny", "-o", "json")["version"].removeprefix("fathom ")
+        for flags in ((), ("--do", "predict", "--on", "h200"), ("--do", "compare", "--backend", "fake", "--on", ARGUMENTS.source / "tests/golden/data/machine.ini")):
+            row = self.rows("mod-tiny", *flags)[0]
+            self.assertEqual(row["fathom_version"], version)
+            self.assertEqual("machine" in row, bool(flags))
+            self.assertEqual("started" in row, "compare" in flags)
+        self.assertEqual(json.loads(self.run_fathom("sweep", "mod-tiny", "-o", "jsonl").stdout)["fathom_version"], version)
+        # Rows of another version with the same figures are continued; other figures are not.
+        self.run_fathom("sweep", "mod-tiny", "--batch", "1:4", "--save", "rows.csv")
+        whole = (self.folder / "rows.csv").read_text()
+        older = "".join(whole.replace(version, "0.0.1").splitlines(keepends=True)[:3])
+        (self.folder / "rows.csv").write_text(older)
+        self.run_fathom("sweep", "mod-tiny", "--batch", "1:4", "--save", "rows.csv", "--resume")
+        self.assertEqual((self.folder / "rows.csv").read_text(), older + "".join(whole.splitlines(keepends=True)[3:]))
+
+    def test_all_columns(self):
+        counted = self.rows("mod-tiny", "--phase", "train", "--columns", "all")[0]
+        predicted = self.rows("mod-tiny", "--do", "predict", "--on", "h200", "--columns", "all")[0]
+        for key in ("flops_matmul", "intensity", "gradient_bytes", "peak_bytes"):
+            self.assertTrue(counted[key], key)
+        self.assertTrue({"predicted_p99_s", "predicted_ratio", "tokens_per_s"} < set(predicted))
+        self.assertTrue(set(predicted).isdisjoint({"run_flops", "convention_flops", "predicted_ttft_s", "measured_s"}))
+        self.refuses(3, ["has no column 'zzzz'", "fathom list columns"], "sweep", "mod-tiny", "--columns", "zzzz")
 
     def test_interrupt_keeps_rows(self):
         file = self.folder / "rows.csv"
