@@ -379,6 +379,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   add_scenario_flags(*command, flags->scenario);
   add_counted_flags(*command, flags->scenario);
   add_predict_flags(*command, flags->timed);
+  command->get_option("--on")->description("machine: built-in name or file; a list [this machine]");
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom sweep gpt2-124m --mod-every 2,4 --capacity 0.125:1:0.125 --save rows.csv\n"
