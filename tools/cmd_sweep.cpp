@@ -360,7 +360,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--do", flags->what, "count, predict or compare [count]")->type_name("W")->group("Sweep");
   command->add_option("--set", flags->model.set, "vary a model key: width=512:2048:256, mlp=4*width, norm=rms,layer")
       ->allow_extra_args(false)->type_name("KEY=LIST")->group("Sweep");
-  command->add_flag("--exact", flags->exact, "--do predict: each time as fathom predict gives it, from where tensors lie in memory; some 20 times slower [each tensor has memory of its own: most times within 1 %, some 10 % off]")->group("Sweep");
+  command->add_flag("--exact", flags->exact, "--do predict: each time as fathom predict gives it, from where tensors lie in memory; about 100 rows a second, hundreds of times fewer [each tensor has memory of its own: 0.2 % off in the median, up to 10 %]")->group("Sweep");
   command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes, or all [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
   command->add_option("--mtp", flags->mtp, "multi-token prediction modules that are counted; a list, as --set mtp=LIST [the model's]")->type_name("N")->group("More");
   command->add_option("--expert-skew", flags->expert_skew, "uneven expert loads; a list, as --set expert_skew=LIST [the model's]")->type_name("S")->group("More");
