@@ -369,7 +369,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   command->add_option("--do", flags->what, "count, predict or compare [count]")->type_name("W")->group("Sweep");
   command->add_option("--set", flags->model.set, "vary a model key: width=512:2048:256, mlp=4*width, norm=rms,layer")
       ->allow_extra_args(false)->type_name("KEY=LIST")->group("Sweep");
-  command->add_flag("--exact", flags->exact, "--do predict: each time as fathom predict gives it, from where tensors lie in memory; some 20 times slower [each tensor has memory of its own: most times within 1 %, some 10 % off]")->group("Sweep");
+  command->add_flag("--exact", flags->exact, "--do predict: each time as fathom predict gives it, from where tensors lie in memory; about 100 rows a second, hundreds of times fewer [each tensor has memory of its own: 0.2 % off in the median, up to 10 %]")->group("Sweep");
   command->add_option("--columns", flags->columns, "figures per row, such as flops,params,peak_bytes, or all [by --do]")->allow_extra_args(false)->type_name("C,...")->group("Sweep");
   command->add_option("--mtp", flags->mtp, "multi-token prediction modules that are counted; a list, as --set mtp=LIST [the model's]")->type_name("N")->group("More");
   command->add_option("--expert-skew", flags->expert_skew, "uneven expert loads; a list, as --set expert_skew=LIST [the model's]")->type_name("S")->group("More");
@@ -394,6 +394,7 @@ void add_sweep(CLI::App& app, int& exit_code) {
   add_scenario_flags(*command, flags->scenario);
   add_counted_flags(*command, flags->scenario);
   add_predict_flags(*command, flags->timed);
+  command->get_option("--on")->description("machine: built-in name or file; a list [this machine]");
   add_measure_flags(*command, flags->timed);
   add_output_flags(*command, flags->output);
   command->footer("Examples:\n  fathom sweep gpt2-124m --mod-every 2,4 --capacity 0.125:1:0.125 --save rows.csv\n"

@@ -94,9 +94,16 @@ Result count_generation(const Configuration& c) {
   totals.set("kv_bytes", *counted_result(c.label, c.network, last, end).totals.find("kv_bytes"));
   totals.set("peak_bytes", Cell::count(static_cast<u128>(peak)));
   result.convention_flops = Cell::count(sum.flops);
-  Scenario shown = generation_prefill(s);  // its rule and logits
-  shown.phase = Phase::kGenerate;
-  result.scenario = scenario_figures(c.network, shown);
+  Figures shown;  // rule and logits of the prefill, lengths of the generation
+  for (const auto& [key, cell] : result.scenario.items()) {
+    if (key != "seq") {
+      shown.set(key, key == "phase" ? Cell::text("generate") : cell);
+      continue;
+    }
+    shown.set("prompt", Cell::count(static_cast<u128>(s.length)));
+    shown.set("tokens", Cell::count(static_cast<u128>(s.tokens)));
+  }
+  result.scenario = shown;
   result.ops.clear();
   result.parts.clear();
   result.notes.push_back({Note::Severity::kNote, fmt::format("a prefill of {} tokens and {} decode steps; the prefill's logits give the first token", s.length, s.tokens - 1)});

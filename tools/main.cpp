@@ -131,7 +131,7 @@ int run(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "every option")->group("Help");
   app.formatter(std::make_shared<HelpFormatter>(help_width({argv + 1, argv + argc})));  // commands inherit it
   bool no_defaults = false;
-  app.add_flag("--no-defaults", no_defaults, "ignore the defaults file ($XDG_CONFIG_HOME/fathom/defaults.ini)");
+  app.add_flag("--no-defaults", no_defaults, "ignore the file of options for every run (fathom explain defaults)");
   app.footer("Examples:\n  fathom count gpt2-124m --mod-every 2 --capacity 1/8\n  fathom compare mod-60m dense-60m --backend cpu");
   int code = 0;
   add_count(app, code);

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lib/error.hpp"
 #include "lib/plan.hpp"
 #include "lib/quantity.hpp"

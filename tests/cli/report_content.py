@@ -85,8 +85,8 @@ class ReportContent(CliTest):
         for phase, percentiles in (("prefill", False), ("decode", True)):
             self.run_fathom("compare", "mod-60m", "--phase", phase, *FAKE, *self.machine, *self.saved("r.md", "r.csv"), "-q")
             text = (self.folder / "r.md").read_text()
-            self.assertIn("| part | predicted | measured, op by op | share |", text)
-            self.assertIn("`measured, op by op` add up to `normalised`, not to `measured`", text)
+            self.assertIn("| part | predicted, op by op | measured, op by op | share |", text)
+            self.assertIn("These times add up to `normalised`", text)
             self.assertEqual("| p50 |" in text, percentiles, phase)
             self.assertTrue(all(head.count("|") <= 12 for head in re.findall(r"(?m)^(\|.*\|)\n\|[-:|]+\|$", text)))
             self.assertIn("p50_s", (self.folder / "r.csv").read_text())

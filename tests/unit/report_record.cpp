@@ -123,13 +123,15 @@ TEST_CASE("sums of ops stand over a row of all ops, and a footnote says why they
   const auto table = [&] { return table_of(view_record(record, {}), "by-part"); };
   CHECK(keys_of(table()) == std::vector<std::string>{"model", "part", "predicted_s", "normalised_s", "share", "error", "flops_matmul", "bytes_moved"});
   CHECK(table().columns[3].label == "measured, op by op");
+  CHECK(table().columns[2].label == "predicted, op by op");  // not the predicted time of the step: its error is another one
+  CHECK(table().columns[5].label == "error, op by op");
   REQUIRE(table().rows.size() == 3);
   CHECK(table().rows[2].total);
   CHECK(*table().rows[2].cells[1].words() == "all ops");
   CHECK(table().rows[2].cells[2].value() == 1.0);   // .5 + .5, of a step predicted at .25
   CHECK(table().rows[2].cells[3].value() == 0.75);  // .5 + .25
-  CHECK(table().caption.find("add up to `normalised`, not to `measured`") != std::string::npos);
-  CHECK(table().caption.find("`predicted` is here of ops that stand between reference kernels") != std::string::npos);
+  CHECK(table().caption.find("These times add up to `normalised`") != std::string::npos);
+  CHECK(table().caption.find("`predicted` is here of ops timed in that way") != std::string::npos);
   record.results[0].totals.set("predicted_s", Cell::number(1.0));  // now they do add up
   CHECK(table().caption.find("`predicted`") == std::string::npos);
   CHECK(table_of(view_record(record, {}), "ops").columns[2].label == "measured, op by op");
