@@ -68,12 +68,20 @@ void set_relatives(Record& record, const std::vector<Timed>& timed) {
   });
 }
 
-void name_predictor(Record& record, const std::vector<Timed>& timed, const TimedFlags& flags) {
+constexpr const char* kCeilings = "predicted is what the probed ceilings allow, and real kernels stay below them: `fathom calibrate` (minutes) fits this machine, and predictions are then of its kernels";
+
+void name_predictor(Record& record, const std::vector<Timed>& timed, const Machine& machine, const TimedFlags& flags) {
   if (timed.empty()) return;
   const PredictorKind predictor = timed.front().raw.predictor;
   record.environment.set("predictor", Cell::text(std::string(predictor_name(predictor))));
-  if (predictor == PredictorKind::kRoofline && flags.predictor.empty() && flags.on.empty())
-    record.note("predicted is what the probed ceilings allow, and real kernels stay below them: `fathom calibrate` (minutes) fits this machine, and predictions are then of its kernels");
+  if (predictor == PredictorKind::kRoofline && flags.predictor.empty() && flags.on.empty() && probe_doubts(machine).empty())
+    record.note(kCeilings);
+}
+
+// Where a measurement beats what ceilings allow, or their probes are in doubt, nothing is said of what stays below them.
+void drop_ceilings_note(Record& record) {
+  const bool beaten = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.number("measured_s") < r.totals.number("predicted_s"); });
+  if (beaten) std::erase_if(record.notes, [](const RecordNote& note) { return note.text == kCeilings; });
 }
 
 // Predictions go to disk before anything runs: a record that is interrupted, or doubted, shows what was predicted.
@@ -235,7 +243,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   if (flags.timed.backend == "cuda" && flags.timed.on.empty() && command != Command::kPredict)
     machine = this_gpu(predicts);
   else if (predicts || flags.timed.backend == "cpu")
-    machine = resolve_machine(flags.timed.on, flags.output.quiet);
+    machine = resolve_machine(flags.timed.on, flags.output.quiet, &record.notes);
   if (machine && flags.timed.backend == "cpu" && command != Command::kPredict) check_isa(*machine);
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda" && flags.timed.backend != "fake")
@@ -257,7 +265,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
     }
     for (Timed& twin : make_timed(twins)) timed.push_back(std::move(twin));
     predict_all(timed, *machine, flags.timed);
-    name_predictor(record, timed, flags.timed);
+    name_predictor(record, timed, *machine, flags.timed);
     record.results = make_results(timed, &*machine, command, flags.timed, false);
     record.results.resize(asked);
     for (size_t i = 0; i < asked; ++i) apply_plan(record.results[i], timed[i], *machine, flags.timed, flags.plan);
@@ -271,7 +279,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
     throw_input(kNoTwin, {"", 0, "--fail-on"}, "name it beside the routed model, such as mod-60m dense-60m, or add --with-twin");
   if (predicts) {
     predict_all(timed, *machine, flags.timed, true);
-    name_predictor(record, timed, flags.timed);
+    name_predictor(record, timed, *machine, flags.timed);
     std::vector<std::string> alone;
     for (const Timed& each : timed)
       if (each.configuration.network.has_routes() && each.twin < 0 && flags.profile.pass.empty() && std::find(alone.begin(), alone.end(), each.configuration.label) == alone.end()) alone.push_back(each.configuration.label);
@@ -287,6 +295,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   for (const Timed& each : timed) all.push_back(&each);
   describe_environment(record, all, flags.timed);
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
+  drop_ceilings_note(record);
   if (flags.profile.mode == "events") conclude_profile(record, "events", backend(flags.timed.backend).timer(), {});
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);
   set_relatives(record, timed);
