@@ -36,6 +36,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
 }  // namespace
 
 int exit_code(ErrorKind kind) {
@@ -67,8 +74,9 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   const size_t limit = std::max<size_t>(1, word.size() / 3);
   std::string best;
   size_t best_distance = limit + 1;
+  const std::string lower = lower_case(word);  // a name in other case is nearer than any other name: H200 is h200, and not b200
   for (const std::string& candidate : candidates) {
-    const size_t distance = edit_distance(word, candidate);
+    const size_t distance = edit_distance(lower, lower_case(candidate));
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;
@@ -77,7 +85,7 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   // No near one, but names that it is the beginning or the end of: the shortest.
   if (best.empty() && word.size() >= 3)
     for (const std::string& candidate : candidates)
-      if ((candidate.starts_with(word) || candidate.ends_with(word)) && (best.empty() || candidate.size() < best.size())) best = candidate;
+      if ((lower_case(candidate).starts_with(lower) || lower_case(candidate).ends_with(lower)) && (best.empty() || candidate.size() < best.size())) best = candidate;
   return best;
 }
 

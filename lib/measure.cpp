@@ -17,6 +17,7 @@ class MonotonicClock : public Clock {
 };
 
 constexpr int kMaxBatch = 64;
+constexpr double kBracketedPass = 3;  // end-to-end passes, as a guess of what is still to come
 constexpr double kCeilingShare = 0.04;  // of the bracketed time that ceiling probes may take
 constexpr int kRoundsForSpread = 8;  // halves of fewer rounds say nothing
 
@@ -152,7 +153,8 @@ class Runner {
         if (!options_.bracketed) stopped_by_ = over ? "time" : "spread";
         break;
       }
-      report("end to end", round, elapsed() / options_.seconds);
+      // A bracketed pass also runs the references: about kBracketedPass passes.
+      report("end to end", round, share_done(begin, round, options_.bracketed ? kBracketedPass * planned_rounds() : 0));
       for (Subject& s : subjects_) {
         s.raw_placements.push_back(s.execution->placement());
         if (s.execution->keeps_time()) {
@@ -170,6 +172,20 @@ class Runner {
   bool is_over(double budget, double begin, int rounds) const {
     const double now = elapsed();
     return now >= budget || (rounds > 0 && now + (now - begin) / rounds / 2 > budget);
+  }
+
+  // Rounds that are run whatever the time: exactly as many where they were asked for.
+  bool exact() const { return options_.min_rounds == options_.max_rounds; }
+  int planned_rounds() const { return options_.min_rounds; }
+
+  // Of the whole measurement: by the rounds that still must run, `more` of them in stages to come, and by the time that is left unless the number of rounds is given.
+  // `rounds`: since `begin`, of this stage.
+  double share_done(double begin, int rounds, double more) {
+    const double now = elapsed();
+    const double must = rounds > 0 ? (now - begin) / rounds * (std::max(0, planned_rounds() - rounds) + more) : 0;
+    const double left = exact() ? must : std::max(must, options_.seconds - now);
+    if (now + left > 0 && (rounds > 0 || !exact())) share_ = std::max(share_, now / (now + left));
+    return share_;
   }
 
   bool raw_settled() const {
@@ -197,7 +213,7 @@ class Runner {
           break;
         }
       }
-      report("op by op", round, elapsed() / options_.seconds);
+      report("op by op", round, share_done(begin, round, 0));
       if (stop_) break;
       for (Subject& s : subjects_) {
         s.rows_before = s.rows;
@@ -325,6 +341,7 @@ class Runner {
   std::map<std::string, std::vector<double>> references_;
   std::map<std::string, Ceiling> ceilings_;
   double begin_ = 0;
+  double share_ = 0;         // as last reported
   bool stop_ = false;
   int complete_rounds_ = 0;  // op by op, of all subjects
   std::string stopped_by_ = "rounds";

@@ -93,7 +93,7 @@ const std::vector<Column> kColumns{
 
     {"kv_bytes", "KV cache", kBytes, 4, "Key/value cache of the whole scenario: all sequences at full context, of each block the rows that its route, window or chunk keeps. A run allocates lists without their windows: that is in peak_bytes.",
      "sequences * sum over layers of kept rows * bytes of a row", "totals"},
-    {"kv_bytes_per_token", "KV per token", kBytes, 5, "Key/value cache per token of context and sequence.",
+    {"kv_bytes_per_token", "KV/unrouted token", kBytes, 5, "Key/value cache of a token that takes every block, per sequence. In a routed network tokens pass blocks by: on average `kv_bytes` over batch and context.",
      "sum over layers 2*kv_heads*head_dim*dtype bytes; latent attention (kv_rank + rope_dim)*dtype bytes", "totals"},
     {"weight_bytes", "weights", kBytes, 5, "All weights that an op of this phase reads, each once, as stored.", "parameters x bytes of their type", "totals"},
     {"gradient_bytes", "gradients", kBytes, 5, "Gradients of everything that is trained.", "trained parameters x bytes of grad_dtype", "totals"},

@@ -76,7 +76,7 @@ std::vector<std::size_t> columns_of_page(const ReportTable& table) {
     auto worst = shown.begin();
     for (auto at = shown.begin(); at != shown.end(); ++at)
       if (table.columns[*at].priority >= table.columns[*worst].priority) worst = at;
-    if (table.columns[*worst].priority == 0) break;
+    if (table.columns[*worst].priority <= 0) break;
     shown.erase(worst);
   }
   return shown;

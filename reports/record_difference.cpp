@@ -10,6 +10,7 @@
 #include "reports/columns.hpp"
 #include "reports/format.hpp"
 #include "reports/record_faster.hpp"
+#include "reports/record_tables.hpp"
 
 namespace fathom {
 namespace {
@@ -76,6 +77,7 @@ std::string sentence(const ResultDifference& pair, const TimeChange& time) {
   std::string text = fmt::format("`{}`{}: {}, was {}", configuration_text(*pair.after), what, format_value(time.after, Unit::kSeconds), format_value(time.before, Unit::kSeconds));
   if (time.change != 0) text += fmt::format(": {} {}", percent(time.change), time.change > 0 ? "slower" : "faster");
   if (is_predicted(time.figure)) return text + ".";
+  if (time.change == 0) return text + ": the same.";
   if (std::isnan(time.noise)) return text + "; the records hold no spread to judge it by.";
   return text + fmt::format(", {} the noise of {}.", time.told() ? "more than" : "within", percent(time.noise));
 }
@@ -176,6 +178,9 @@ Document view_difference(const RecordDifference& difference, const std::string& 
         row.push_back(std::move(cell));
       table.add_row(std::move(row));
     }
+  keep_names(table, 6);
+  for (ReportColumn& column : table.columns)
+    if (column.key == "before_s" || column.key == "after_s") column.priority = 1;  // the change and its judgement are the answer
   if (table.rows.empty()) document.paragraph("Neither record holds times; the counts are compared.");
   if (!table.rows.empty()) document.add(std::move(table));
   if (ops) add_ops(document, difference, keys);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/compare.hpp"
+#include "lib/validate.hpp"
 #include "reports/format.hpp"
 #include "reports/record_names.hpp"
 
@@ -46,26 +48,29 @@ Faster faster(const Result* fast, const Result* slow) {
   return {fast, slow, ratio, ratio * std::hypot(median_uncertainty(fast->totals), median_uncertainty(slow->totals))};
 }
 
+bool noisy(const Faster& f) { return step_is_noisy(f.fast->totals.number("noise")) || step_is_noisy(f.slow->totals.number("noise")); }
+
 std::string sentence(const Faster& f, const std::vector<std::string>& keys) {
   std::string where = configuration_name({f.fast}, keys).substr(configuration_name({f.fast}, {}).size());  // ", batch 8"
   if (!where.empty()) where = " (" + where.substr(2) + ")";
   const std::string fast = fmt::format("`{}`", f.fast->model), slow = fmt::format("`{}`", f.slow->model);
   if (std::isnan(f.error)) return fmt::format("{} ran {} times faster than {}{}; how far that is off is not known, each ran once", fast, ratio_text(f.ratio, 0), slow, where);
-  if (f.error > kNoError * f.ratio && f.ratio - f.error <= 1) return fmt::format("{} and {} ran equally fast{}, as far as the noise lets it be told: {} times", fast, slow, where, ratio_text(f.ratio, f.error));
-  return fmt::format("{} ran {} times faster than {}{}", fast, ratio_text(f.ratio, f.error), slow, where);
+  if (f.error > kNoError * f.ratio && f.ratio - f.error <= 1) return fmt::format("{} and {} cannot be told apart{}: {} times", fast, slow, where, ratio_text(f.ratio, f.error));
+  return fmt::format("{}{} ran {} times faster than {}{}", noisy(f) ? "noisy: " : "", fast, ratio_text(f.ratio, f.error), slow, where);
 }
 
 // Many jobs: `one` against `other` over all that both have.
 std::string range_sentence(const std::vector<Results>& jobs, const std::string& one, const std::string& other, const std::vector<std::string>& keys) {
   const Faster none{nullptr, nullptr, 0, 0};
   Faster least = none, most = none;
-  std::size_t both = 0;
+  std::size_t both = 0, unsure = 0;
   for (const Results& job : jobs) {
     const auto of = [&](const std::string& model) { return std::find_if(job.begin(), job.end(), [&](const Result* each) { return each->model == model; }); };
     const auto a = of(one), b = of(other);
     if (a == job.end() || b == job.end()) continue;
     ++both;
     const Faster f = faster(*a, *b);
+    if (noisy(f)) ++unsure;
     if (!least.fast || f.ratio < least.ratio) least = f;
     if (!most.fast || f.ratio > most.ratio) most = f;
   }
@@ -75,10 +80,12 @@ std::string range_sentence(const std::vector<Results>& jobs, const std::string& 
     return name.size() > model.size() + 2 ? fmt::format(" ({})", name.substr(model.size() + 2)) : std::string();
   };
   const auto number = [](const Faster& f) { return ratio_text(f.ratio, std::isnan(f.error) ? 0 : f.error); };
-  return fmt::format("`{}` ran {}{} to {}{} times {} `{}`, over {} configurations", one, number(least), at(least), number(most), at(most), least.ratio >= 1 ? "faster than" : "as fast as", other, both);
+  return fmt::format("{}`{}` ran {}{} to {}{} times {} `{}`, over {} configurations", unsure > 0 ? fmt::format("noisy ({} of {}): ", unsure, both) : "", one, number(least), at(least), number(most), at(most), least.ratio >= 1 ? "faster than" : "as fast as", other, both);
 }
 
 }  // namespace
+
+bool step_is_noisy(double noise) { return too_noisy(noise, CompareOptions{}.step_target); }
 
 double median_uncertainty(const Figures& figures) {
   const double noise = figures.number("noise");

@@ -18,6 +18,9 @@ namespace fathom {
 // NaN where nothing says.
 double median_uncertainty(const Figures& figures);
 
+// Whether a step of that A/A noise is too noisy to be graded: what is said of it is marked. False for NaN.
+bool step_is_noisy(double noise);
+
 // A ratio with its error to one digit (two where that digit is 1), "1.66 ± 0.02"; without an error three digits, "1.66".
 std::string ratio_text(double ratio, double error);
 

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "reports/format.hpp"
+#include "reports/record_faster.hpp"
 #include "reports/record_names.hpp"
 #include "reports/record_tables.hpp"
 
@@ -84,6 +85,13 @@ std::string group_name(const Results& results) {
   return models.size() == 1 ? fmt::format("`{}` in {} configurations", models[0], results.size()) : fmt::format("{} configurations of {} models", results.size(), models.size());
 }
 
+// Whether the step or its twin is too noisy to be graded: their two noises stand in quadrature in that of the ratio.
+bool noisy_pair(const Result& result) {
+  const double own = result.totals.number("noise"), both = result.totals.number("ratio_noise");
+  const double twin = both > own ? std::sqrt(both * both - own * own) : both;
+  return step_is_noisy(own) || step_is_noisy(twin);
+}
+
 // The result in one sentence, for a MoD result that knows its dense twin; empty for others.
 std::string pair_sentence(const Result& result) {
   const double flops = result.totals.number("flops_ratio");
@@ -100,7 +108,7 @@ std::string pair_sentence(const Result& result) {
   if (realised.missing() && realised.missing()->reason == kTooNoisy)
     text += ". The noise of that ratio is too large to say how much of the FLOPs saved became time saved";
   else if (realised.is_number())
-    text += fmt::format(". Of the FLOPs saved, {}{} became time saved", three_digits(realised.value()),
+    text += fmt::format(". {} the FLOPs saved, {}{} became time saved", noisy_pair(result) ? "Noisy: of" : "Of", three_digits(realised.value()),
                         unsure > 0 ? fmt::format(" (± {} points)", significant(100 * unsure, 2)) : "");
   else if (realised.missing() && !realised.missing()->reason.empty())
     text += fmt::format(". Realised fraction: {}", realised.missing()->reason);
@@ -116,7 +124,9 @@ std::string pairs_sentence(const Results& results, const std::vector<std::string
     const Cell cell = realised_cell(result.totals);
     return cell.is_number() ? cell.value() : std::nan("");
   };
-  if (const std::string share = extremes(results, keys, realised, three_digits); !share.empty()) text += fmt::format(". Of the FLOPs saved, {} became time saved", share);
+  const auto ungraded = std::count_if(results.begin(), results.end(), [&](const Result* result) { return noisy_pair(*result) && !std::isnan(realised(*result)); });
+  if (const std::string share = extremes(results, keys, realised, three_digits); !share.empty())
+    text += fmt::format(". {} the FLOPs saved, {} became time saved", ungraded > 0 ? fmt::format("Noisy ({} of {}): of", ungraded, results.size()) : "Of", share);
   const auto noisy = std::count_if(results.begin(), results.end(), [](const Result* result) {
     const Cell cell = realised_cell(result->totals);
     return cell.missing() && cell.missing()->reason == kTooNoisy;

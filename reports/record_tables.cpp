@@ -237,6 +237,25 @@ void name_column(ReportTable& table, std::string_view key, const char* label) {
     if (column.key == key) column.label = label;
 }
 
+void keep_names(ReportTable& table, std::size_t leading) {
+  constexpr int kEarly = 3, kLast = -1;
+  const auto varies = [&](std::size_t c) {
+    const ReportTable::Row* first = nullptr;
+    for (const ReportTable::Row& row : table.rows) {
+      if (row.total) continue;
+      if (first && exact_text(row.cells[c]) != exact_text(first->cells[c])) return true;
+      if (!first) first = &row;
+    }
+    return false;
+  };
+  std::vector<std::size_t> names;
+  for (std::size_t c = 0; c < leading; ++c)
+    if (varies(c)) names.push_back(c);
+  if (names.empty()) return;  // one row, or rows that nothing names
+  for (std::size_t c = 0; c < leading; ++c) table.columns[c].priority = std::max(table.columns[c].priority, kEarly);
+  for (const std::size_t c : names) table.columns[c].priority = kLast;
+}
+
 ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& wanted) {
   ReportTable table(std::move(key), std::move(title));
   std::vector<std::string> keys;
@@ -268,6 +287,7 @@ ReportTable make_table(std::string key, std::string title, const std::vector<Fig
   std::size_t leading = 0;
   while (leading < keys.size() && std::find(lead.begin(), lead.end(), keys[leading]) != lead.end()) ++leading;
   table.group = grouping(table, leading);
+  keep_names(table, leading);
   return table;
 }
 

@@ -15,6 +15,8 @@ namespace fathom {
 ReportTable make_table(std::string key, std::string title, const std::vector<Figures>& rows, const std::vector<std::string>& lead, const std::vector<std::string>& wanted);
 // The heading of times that were measured one op at a time, and add up to the normalised step and not to the one that ran as a whole.
 inline constexpr const char* kOpByOp = "measured, op by op";
+// Of the `leading` columns, lets a narrow terminal drop last those that tell rows apart, and early those that say the same in every row.
+void keep_names(ReportTable& table, std::size_t leading);
 // Another heading for the column `key`, where the table has it.
 void name_column(ReportTable& table, std::string_view key, const char* label);
 // Every key that any row has, in order of first use.

@@ -63,7 +63,7 @@ Layout fit(const ReportTable& table, const std::vector<int>& natural, int width)
     for (auto at = layout.shown.begin(); at != layout.shown.end(); ++at) {
       if (table.columns[*at].priority >= table.columns[*worst].priority) worst = at;
     }
-    if (table.columns[*worst].priority == 0) break;
+    if (table.columns[*worst].priority <= 0) break;
     drop(worst);
   }
   // Dropping a wide column may have made room for narrower ones that went before it.
@@ -81,8 +81,15 @@ Layout fit(const ReportTable& table, const std::vector<int>& natural, int width)
     }
   }
   int excess = shrink(table, layout.shown, widths, total_width(layout.shown, widths) - width);
-  while (excess > 0 && layout.shown.size() > 1) {  // even the essential columns do not fit: the last go too
-    drop(layout.shown.end() - 1);
+  while (excess > 0 && layout.shown.size() > 1) {  // even the essential columns do not fit: the last go too, names of rows (below 0) after all figures but one
+    auto worst = layout.shown.begin();
+    const auto figures = std::count_if(layout.shown.begin(), layout.shown.end(), [&](std::size_t c) { return table.columns[c].priority >= 0; });
+    for (auto at = layout.shown.begin(); at != layout.shown.end(); ++at) {
+      const bool only = figures == 1 && table.columns[*at].priority >= 0;
+      const bool worst_only = figures == 1 && table.columns[*worst].priority >= 0;
+      if (!only && (worst_only || table.columns[*at].priority >= table.columns[*worst].priority)) worst = at;
+    }
+    drop(worst);
     widths = natural;
     excess = shrink(table, layout.shown, widths, total_width(layout.shown, widths) - width);
   }

@@ -68,11 +68,19 @@ void set_relatives(Record& record, const std::vector<Timed>& timed) {
   });
 }
 
+constexpr const char* kCeilings = "predicted is what the probed ceilings allow, and real kernels stay below them: `fathom calibrate` (minutes) fits this machine, and predictions are then of its kernels";
+
 void name_predictor(Record& record, const Machine& machine, const TimedFlags& flags) {
   const PredictorKind predictor = predict_options(machine, flags).predictor;
   record.environment.set("predictor", Cell::text(std::string(predictor_name(predictor))));
-  if (predictor == PredictorKind::kRoofline && flags.predictor.empty() && flags.on.empty())
-    record.note("predicted is what the probed ceilings allow, and real kernels stay below them: `fathom calibrate` (minutes) fits this machine, and predictions are then of its kernels");
+  if (predictor == PredictorKind::kRoofline && flags.predictor.empty() && flags.on.empty() && probe_doubts(machine).empty())
+    record.note(kCeilings);
+}
+
+// Where a measurement beats what ceilings allow, or their probes are in doubt, nothing is said of what stays below them.
+void drop_ceilings_note(Record& record) {
+  const bool beaten = std::any_of(record.results.begin(), record.results.end(), [](const Result& r) { return r.totals.number("measured_s") < r.totals.number("predicted_s"); });
+  if (beaten) std::erase_if(record.notes, [](const RecordNote& note) { return note.text == kCeilings; });
 }
 
 // Predictions go to disk before anything runs: a record that is interrupted, or doubted, shows what was predicted.
@@ -234,7 +242,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   if (flags.timed.backend == "cuda" && flags.timed.on.empty() && command != Command::kPredict)
     machine = this_gpu(predicts);
   else if (predicts || flags.timed.backend == "cpu")
-    machine = resolve_machine(flags.timed.on, flags.output.quiet);
+    machine = resolve_machine(flags.timed.on, flags.output.quiet, &record.notes);
   if (machine && flags.timed.backend == "cpu" && command != Command::kPredict) check_isa(*machine);
   const bool gpu = machine ? machine->kind == MachineKind::kGpu : flags.timed.backend == "cuda";
   if (command == Command::kCompare && gpu && flags.timed.backend != "cuda" && flags.timed.backend != "fake")
@@ -286,6 +294,7 @@ int run_timed(const CompareArgs& flags, Command command, const CLI::App& app) {
   for (const Timed& each : timed) all.push_back(&each);
   describe_environment(record, all, flags.timed);
   record.results = make_results(timed, machine ? &*machine : nullptr, command, flags.timed, true);
+  drop_ceilings_note(record);
   if (flags.profile.mode == "events") conclude_profile(record, "events", backend(flags.timed.backend).timer(), {});
   add_generations(record, generations, machine ? &*machine : nullptr, command, flags);
   set_relatives(record, timed);

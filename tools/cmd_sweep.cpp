@@ -177,9 +177,10 @@ std::string take_row_file(OutputFlags& flags, bool keeps) {
   return path;
 }
 
+// `format`: empty where -o was not typed.
 void check_sweep_format(const std::string& format, bool keeps, const std::string& path) {
   if (keeps && format == "jsonl") throw_input("tables are not printed as jsonl", {"", 0, "-o"}, "table, md, csv, json or html; rows as jsonl go to --save FILE.jsonl");
-  if (keeps || format == "table" || format == "csv" || format == "jsonl") return;
+  if (keeps || format.empty() || format == "csv" || format == "jsonl") return;
   throw_input(fmt::format("rows of a sweep are streamed as csv or jsonl, not {}", format), {"", 0, "-o"}, path.empty() ? "--pareto and --top print tables as table, md, csv, json or html" : "leave -o out: the rows go to the file");
 }
 
@@ -233,7 +234,7 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   if (flags.resume && path.empty()) throw Error(ErrorKind::kUsage, "--resume continues a file", {}, "add --save FILE.csv");
   const bool rows_to_stdout = path.empty() && !keeps;
   if (flags.output.format == "jsonl" && path.empty()) format = RowFormat::kJsonl;
-  check_sweep_format(flags.output.format, keeps, path);
+  check_sweep_format(command.count("-o") > 0 ? flags.output.format : "", keeps, path);
 
   const std::vector<Machine> machines = kind == SweepKind::kCount ? std::vector<Machine>() : machines_of(flags, kind);
   const Machine* const machine = machines.empty() ? nullptr : &machines[0];
@@ -343,7 +344,8 @@ int run(const SweepArgs& flags, const CLI::App& command) {
   else if (flags.output.verbose && outcome.seconds > 0)
     fmt::print(stderr, "fathom: {} configurations in {:.3f} s, {:.0f} per second\n", outcome.done, outcome.seconds, static_cast<double>(outcome.done) / outcome.seconds);
   if (outcome.interrupted && !flags.output.quiet)
-    fmt::print(stderr, "fathom: interrupted after {} of {} configurations{}\n", before.rows + outcome.done, space.rows(), path.empty() ? "" : "; continue with --resume");
+    fmt::print(stderr, "fathom: interrupted after {} of {} configurations{}\n", before.rows + outcome.done, space.rows(),
+               path.empty() ? "" : before.rows + outcome.done > 0 ? "; continue with --resume" : fmt::format("; {} has no row, so there is nothing to continue", path));
   if (keeps && !outcome.closed) {
     Document document;
     document.title = fmt::format("Sweep of {} configurations", before.rows + outcome.done);

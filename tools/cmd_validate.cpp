@@ -54,12 +54,14 @@ class Validation {
 
   int run() {
     check_output_flags(flags_.output);
-    run_.machine = resolve_machine(flags_.timed.on, flags_.output.quiet);
+    std::vector<RecordNote> doubts;
+    run_.machine = resolve_machine(flags_.timed.on, flags_.output.quiet, &doubts);
     run_.set = flags_.set;
     run_.quick = flags_.quick;
     run_.backend = flags_.timed.backend;
     if (flags_.timed.backend == "cpu") check_isa(run_.machine);
     run_.record = new_record("validate");
+    run_.record.notes = std::move(doubts);
     run_.dtype = parse_dtype(flags_.dtype);
     run_.options = predict_options(run_.machine, flags_.timed);
     run_.threads = flags_.timed.threads > 0 ? flags_.timed.threads : run_.machine.default_threads();

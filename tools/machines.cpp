@@ -22,6 +22,8 @@
 namespace fathom {
 namespace {
 
+constexpr std::string_view kCoresTaken = "because cores were taken away";  // raise_falling_rates writes it
+
 std::filesystem::path cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && cache[0] == '/') return std::filesystem::path(cache) / "fathom";
   if (const char* home = std::getenv("HOME"); home && home[0] == '/') return std::filesystem::path(home) / ".cache" / "fathom";
@@ -43,8 +45,8 @@ Machine probe_once(bool quiet, int threads) {
 }
 
 // With other processes on the cores, threads wait for each other and rates at more threads come out below those at fewer. Such a file would predict
-// nonsense, so the probe is repeated and the faster figures are kept; what still falls is lifted to the rate of fewer threads, with a warning: a
-// busy machine gets a report with a wide error, not none.
+// nonsense, so the probe is repeated and the faster figures are kept; what still falls is lifted to the rate of fewer threads, which its source says and
+// every use repeats (probe_doubts): a busy machine gets a report with a wide error, not none.
 Machine probe_here(bool quiet, int threads) {
   Machine machine = probe_once(quiet, threads);
   std::vector<std::string> falling = falling_rates(machine);
@@ -53,11 +55,12 @@ Machine probe_here(bool quiet, int threads) {
     take_faster(machine, probe_once(quiet, threads));
     falling = falling_rates(machine);
   }
-  if (falling.empty()) return machine;
-  raise_falling_rates(machine);
-  tell(fmt::format("fathom: warning: this machine is busy: {} of its probed rates fall when threads are added, such as {}; predictions from it may be far off. Probe it again when it is idle: fathom calibrate\n",
-             falling.size(), falling.front()));
+  if (!falling.empty()) raise_falling_rates(machine);
   return machine;
+}
+
+void set_memory(Machine& machine) {
+  if (const std::int64_t bytes = cpu::main_memory_bytes(); bytes > 0) machine.memory = Figure{static_cast<double>(bytes), Provenance::kDatasheet, "reported by the system"};
 }
 
 // The cached file, unless it is missing, unreadable, or of another CPU.
@@ -69,6 +72,7 @@ Machine this_machine(bool quiet) {
     try {
       Machine machine = read_machine_ini(file);
       const bool same = machine.kind == MachineKind::kCpu && machine.isa == cpu::isa_name(cpu::isa()) && machine.cores == info.cores && machine.board.find(info.model_name) != std::string::npos;
+      if (same && !machine.memory) set_memory(machine);  // files of earlier versions do not say
       if (same) return machine;
       if (!quiet) tell(fmt::format("fathom: {} describes another CPU ({}, {}); probing again\n", file, machine.board, machine.isa));
     } catch (const Error& error) {
@@ -91,7 +95,9 @@ Machine this_machine(bool quiet) {
 
 Machine probe_this_machine(bool quiet, int threads) {
 #if FATHOM_CPU
-  return probe_here(quiet, threads);
+  Machine machine = probe_here(quiet, threads);
+  if (const std::string doubts = probe_doubts(machine); !doubts.empty()) tell(fmt::format("fathom: warning: {}\n", doubts));
+  return machine;
 #else
   static_cast<void>(quiet);
   static_cast<void>(threads);
@@ -142,14 +148,42 @@ std::optional<Machine> this_gpu(bool needed) {
   return std::nullopt;
 }
 
-Machine resolve_machine(const std::string& name, bool quiet) {
-  if (!name.empty() && name != "this-machine") {
-    return load_machine(name);
-  }
+std::string probe_doubts(const Machine& machine) {
+  constexpr double kWild = 100;  // per cent of spread: beyond, the threads were off their cores most of the time
+  int rates = 0, doubtful = 0;
+  std::string first;
+  const auto look = [&](const std::string& what, const PerThreads& figures) {
+    for (const auto& [threads, figure] : figures) {
+      if (figure.provenance != Provenance::kProbed) continue;
+      ++rates;
+      const size_t spread = figure.source.rfind("spread ");
+      const bool wild = spread != std::string::npos && std::strtod(figure.source.c_str() + spread + 7, nullptr) > kWild;
+      if (!wild && figure.source.find(kCoresTaken) == std::string::npos) continue;
+      ++doubtful;
+      if (first.empty()) first = fmt::format("{} at {} thread{} ({})", what, threads, threads == 1 ? "" : "s", figure.source);
+    }
+  };
+  for (const Peak& p : machine.peaks) look(fmt::format("{} peak", dtype_name(p.dtype)), p.rate);
+  for (const MemoryLevel& l : machine.levels)
+    for (int a = 0; a < kAccesses; ++a) look(fmt::format("{} {}", l.name, access_name(static_cast<Access>(a))), l.rate[a]);
+  if (doubtful == 0) return {};
+  return fmt::format("{} was busy when it was probed ({}): {} of {} rates are not its own, such as {}. Predictions from them may be far off. Probe it again when it is idle: `fathom calibrate`",
+                     machine.name == "this-machine" ? "this machine" : machine.name, machine.date, doubtful, rates, first);
+}
+
+Machine resolve_machine(const std::string& name, bool quiet, std::vector<RecordNote>* notes) {
+  const auto doubted = [&](Machine machine) {
+    if (machine.kind != MachineKind::kCpu) return machine;
+    if (const std::string doubts = probe_doubts(machine); !doubts.empty()) {
+      if (notes) notes->push_back({Note::Severity::kWarning, doubts});
+      else if (!quiet) tell(fmt::format("fathom: warning: {}\n", doubts));
+    }
+    return machine;
+  };
+  if (!name.empty() && name != "this-machine") return doubted(load_machine(name));
 #if FATHOM_CPU
-  return this_machine(quiet);
+  return doubted(this_machine(quiet));
 #else
-  (void)quiet;
   throw_input("this build has no CPU backend, so it cannot probe this machine", {"", 0, "--on"}, "name a machine: --on h200 (fathom list machines)");
 #endif
 }

@@ -228,7 +228,7 @@ Result counted_result(const std::string& label, const Network& network, const Sc
   totals.set("kv_bytes", Cell::count(caches ? kv_bytes(network, length, s.batch, s.kv_dtype, s.kv_page, s.mla, share_taken(s)) : Bytes()));
   if (caches && s.mla == MlaStrategy::kNaive && is_latent(network))
     result.notes.push_back({Note::Severity::kNote, "latent attention is counted naively: keys and values of every head are formed and cached (KV cache); the latent rows alone "
-                                                   "(KV per token) are cached with --mla absorbed or decompress"});
+                                                   "(KV/unrouted token) are cached with --mla absorbed or decompress"});
   totals.set("kv_bytes_per_token", Cell::count(kv_bytes_per_token(network, s.kv_dtype)));
   const MemoryParts memory = memory_parts(workload);
   totals.set("weight_bytes", Cell::count(memory.weights));

@@ -211,6 +211,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
   }
   const double budget = flags.time > 0 ? flags.time : 10.0 * static_cast<double>(timed.size());
   Progress progress(quiet);
+  const double begin = system_clock().now();
   double done = 0;
   for (const std::vector<size_t>& group : groups) {
     const double share = static_cast<double>(group.size()) / static_cast<double>(timed.size());
@@ -231,7 +232,7 @@ void measure_all(std::vector<Timed>& timed, const TimedFlags& flags, const Machi
       measure_options.progress = [&](const MeasureProgress& p) {
         std::string text = fmt::format("measuring {} ({}, round {})", timed[group[0]].configuration.label, p.stage, p.round);
         for (size_t k = 0; k < p.so_far.size(); ++k) text += (k == 0 ? ", so far " : " / ") + format_value(p.so_far[k], Unit::kSeconds, 3);
-        progress.show(text, (done + share * p.share), p.seconds + done * budget);
+        progress.show(text, (done + share * p.share), system_clock().now() - begin);
       };
       const std::unique_ptr<MachineObserver> observer = make_observer(flags.backend);
       FakeClock fake(executions);

@@ -8,6 +8,7 @@
 
 #include "lib/predict/op_model.hpp"
 #include "lib/validate.hpp"
+#include "reports/format.hpp"
 #include "tools/results.hpp"
 #include "tools/upper_cell.hpp"
 
@@ -95,6 +96,7 @@ class ValidationReport {
     if (run_.backend == "fake") document.warning("the fake backend repeats the prediction: these figures test the program, they say nothing about a machine");
     const size_t executed = static_cast<size_t>(std::count_if(run_.cases.begin(), run_.cases.end(), [](const GradedCase& c) { return !c.timed.empty() && !c.timed[0].measurement.workload.empty(); }));
     document.paragraph(fmt::format("{} of {} configurations executed.", executed, run_.cases.size()));
+    if (executed > 0) document.paragraph(result(executed));
     if (run_.measured_again > 0) document.paragraph(fmt::format("{} of them were measured again because something disturbed them: the quieter measurement of the two counts.", run_.measured_again));
     for (const std::string& s : run_.skipped) document.skipped(s);
     step_statistics(document);
@@ -177,6 +179,17 @@ class ValidationReport {
     return s;
   }
 
+  // The answer in one sentence: how far steps were off, or that nothing can be said.
+  std::string result(size_t executed) const {
+    const Accuracy a = accuracy(steps([](const GradedCase&) { return true; }).items);
+    const auto graded = static_cast<size_t>(a.count);
+    const std::string limit = format_value(CompareOptions{}.step_target / 2, Unit::kPercent, 2);
+    if (graded == 0) return fmt::format("No result: {} of {} dropped as noisy (A/A spread above {}). What they show all the same stands in the rows with the noise gate off.", executed, executed, limit);
+    std::string text = fmt::format("Result: mean |error| of a step {}, median {}, over {} of {} configurations", format_value(a.mape, Unit::kPercent, 3), format_value(a.median, Unit::kPercent, 3), graded, executed);
+    if (graded < executed) text += fmt::format("; {} dropped as noisy (A/A spread above {})", executed - graded, limit);
+    return text + ".";
+  }
+
   void step_statistics(Document& document) const {
     ReportTable table = statistics_table("steps", "Steps");
     table.caption = "Normalised step times. Dropped: not executed, or A/A spread above half the target of 5 %; the last rows show everything, ungated and end to end.";
@@ -204,7 +217,8 @@ class ValidationReport {
     ranks.add_column(ReportColumn{"regret_of_three", "of three", Unit::kPercent, 1});
     const auto rank = [&](const std::string& name, const Stratum& s) {
       const Ranking r = ranking(s.items);
-      ranks.add_row({Cell::text(name), Cell::count(static_cast<u128>(r.pairs)), Cell::count(static_cast<u128>(r.ties)), Cell::number(r.tau), Cell::number(r.chance), Cell::number(r.regret), Cell::number(r.regret_of_three)});
+      const auto number = [&](double v, bool told = true) { return r.pairs == 0 ? Cell::status("fewer than two graded") : told ? Cell::number(v) : Cell::status("all pairs tie"); };
+      ranks.add_row({Cell::text(name), Cell::count(static_cast<u128>(r.pairs)), Cell::count(static_cast<u128>(r.ties)), number(r.tau, r.ties < r.pairs), number(r.chance), number(r.regret), number(r.regret_of_three)});
     };
     rank("all", steps(all));
     for (const Phase phase : {Phase::kPrefill, Phase::kTrain, Phase::kDecode}) rank(std::string(phase_name(phase)), steps([&](const GradedCase& c) { return c.source.scenario.phase == phase; }));
@@ -266,6 +280,9 @@ class ValidationReport {
     table.add_column(ReportColumn{"label", "configuration", Unit::kText, 0});
     for (const char* key : {"flops_ratio", "predicted_ratio", "measured_ratio", "realised"}) table.add_column(key);
     table.add_column(ReportColumn{"predicted_realised", "predicted realised", Unit::kPercent, 1});
+    table.add_column("ratio_noise");
+    table.add_column(ReportColumn{"verdict", "verdict", Unit::kText, 0});
+    table.caption = "Noisy: one of the two steps has an A/A spread above half the target of 5 %, so neither its measured ratio nor what is realised is graded.";
     for (const GradedCase& c : run_.cases) {
       if (c.timed.empty() || !c.source.network.has_routes() || c.timed[0].measurement.workload.empty()) continue;
       for (const GradedCase& d : run_.cases) {
@@ -275,7 +292,8 @@ class ValidationReport {
           continue;
         const PairComparison p = compare_pair(*c.timed[0].workload, c.timed[0].comparison, *d.timed[0].workload, d.timed[0].comparison);
         const auto realised = [](const PairRatio& r) { return r.status.empty() ? Cell::number(r.realised) : Cell::status(r.status); };
-        table.add_row({Cell::text(c.source.label), Cell::number(p.flops_ratio), Cell::number(p.predicted.time_ratio), Cell::number(p.measured.time_ratio), realised(p.measured), realised(p.predicted)});
+        const auto noisy = [](const GradedCase& each) { return too_noisy(each.timed[0].comparison.normalised.noise, CompareOptions{}.step_target); };
+        table.add_row({Cell::text(c.source.label), Cell::number(p.flops_ratio), Cell::number(p.predicted.time_ratio), Cell::number(p.measured.time_ratio), realised(p.measured), realised(p.predicted), Cell::number(p.noise), Cell::text(noisy(c) || noisy(d) ? "noisy" : "graded")});
         break;
       }
     }

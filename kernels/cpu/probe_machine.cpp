@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -150,6 +152,7 @@ class Prober {
     m_.kind = MachineKind::kCpu;
     m_.isa = isa_name(isa());
     m_.cores = cores_;
+    if (const std::int64_t bytes = main_memory_bytes(); bytes > 0) m_.memory = Figure{static_cast<double>(bytes), Provenance::kDatasheet, "reported by the system"};
     const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     std::tm utc{};
     gmtime_r(&now, &utc);
@@ -338,6 +341,13 @@ class Prober {
 };
 
 }  // namespace
+
+std::int64_t main_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  std::int64_t bytes = pages > 0 && page > 0 ? std::int64_t{pages} * page : 0, limit = 0;
+  if (std::ifstream file("/sys/fs/cgroup/memory.max"); file >> limit && limit > 0) bytes = bytes > 0 ? std::min(bytes, limit) : limit;
+  return bytes;
+}
 
 Machine probe_machine(const MachineProbeOptions& options) { return Prober(options).run(); }
 

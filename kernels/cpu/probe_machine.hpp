@@ -5,6 +5,7 @@
 // one top-k candidate, an empty parallel region, a library call. Each figure names its probe, sample count and spread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string_view>
 
@@ -16,6 +17,9 @@ struct MachineProbeOptions {
   int threads = 0;                                                  // most threads to probe; 0: all cores the process may use
   std::function<void(double share, std::string_view stage)> progress;  // may be empty
 };
+
+// Bytes of main memory that this process may use: what the system has, or the limit of its control group. 0 where neither is told.
+std::int64_t main_memory_bytes();
 
 // Takes 5 to 20 seconds and, for a moment, about 400 MB. The base of `fathom calibrate`. Throws Error(kEnvironment) when memory does not suffice.
 Machine probe_machine(const MachineProbeOptions& options = {});

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/error.hpp"
 #include "models/builder.hpp"
 #include "models/params.hpp"
+#include "models/plan/parallel.hpp"
 
 namespace fathom {
 namespace {
@@ -25,6 +27,27 @@ std::string smaller_batch(const Scenario& s, double fixed, double growing, doubl
   const auto batch = static_cast<std::int64_t>(std::floor((capacity - fixed) / growing * static_cast<double>(s.batch)));
   if (batch < 1) return {};
   return fmt::format("batch {} fits", std::min(batch, s.batch - 1));
+}
+
+// The fewest tensor ranks of a node whose lists fit, each planned as predict_parallel plans it: what a rank keeps of every row does not divide.
+std::string fewest_ranks(const Network& network, const Scenario& scenario, double capacity) {
+  constexpr std::int64_t kNode = 8;
+  std::vector<Recompute> kept = {scenario.recompute};
+  if (scenario.phase == Phase::kTrain && scenario.recompute != Recompute::kFull) kept.push_back(Recompute::kFull);
+  for (const Recompute recompute : kept)
+    for (std::int64_t ranks = 2; ranks <= kNode; ranks *= 2) {
+      Scenario each = scenario;
+      each.recompute = recompute;
+      try {
+        const MemoryPlan rank = plan_memory(build(tensor_rank(network, ranks), each));
+        if (static_cast<double>(rank.weights + rank.gradients + rank.optimizer + rank.activations + rank.kv_cache + rank.other) > capacity) continue;
+      } catch (const Error& error) {  // heads or columns that do not divide
+        if (error.kind() == ErrorKind::kInternal) throw;
+        break;
+      }
+      return fmt::format("{} devices (--tp {}{}) fit", ranks, ranks, recompute == scenario.recompute ? "" : " --recompute full");
+    }
+  return {};
 }
 
 }  // namespace
@@ -58,13 +81,7 @@ MemoryFit memory_fit(const Network& network, const Scenario& scenario, const Mem
     const MemoryPlan less = plan_memory(build(network, full));
     if (fit.total - static_cast<double>(plan.activations) + static_cast<double>(less.activations) <= fit.capacity) fit.change = "--recompute full fits";
   }
-  if (fit.change.empty()) {  // what divides over tensor ranks, over the fewest that suffice
-    for (std::int64_t ranks = 2; ranks <= 64; ranks *= 2)
-      if (fit.total / static_cast<double>(ranks) + (gpu ? kContextBytes + kWorkspaceBytes : 0) <= fit.capacity) {
-        fit.change = fmt::format("{} devices (--tp {}) fit", ranks, ranks);
-        break;
-      }
-  }
+  if (fit.change.empty() && machine.gpu_fit) fit.change = fewest_ranks(network, scenario, fit.capacity);
   return fit;
 }
 

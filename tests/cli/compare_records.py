@@ -96,6 +96,26 @@ class CompareRecords(CliTest):
             self.fails(condition, code=0)
         self.assertIn("off by", self.fails("slower=20%", "error=5%").stderr)
 
+    def test_narrow_tables_keep_what_they_are_asked_for(self):
+        self.changed(1.08)
+        for width in (80, 60, 40):
+            lines = self.run_fathom("compare", "a.json", "b.json", "--width", width).stdout.splitlines()
+            head = lines[lines.index("Changes") + 1].split()
+            for word in ("model", "figure", "change", "judgement"):
+                self.assertIn(word, head, width)
+        for width in (100, 60, 40):  # of a run: the parts have their names
+            lines = self.run_fathom("compare", "mod-60m", "--with-twin", "--backend", "fake", "--on", ARGUMENTS.source / MACHINE, "--rounds", "5", "--ops", "--width", width).stdout.splitlines()
+            at = next(i for i, line in enumerate(lines) if line.startswith("By part"))
+            self.assertIn("part", lines[at + 1].split(), width)
+            self.assertIn("predicted", lines[at + 1], width)
+            self.assertTrue(any("projections" in line for line in lines[at:]), width)
+
+    def test_equal_times_are_the_same(self):
+        self.changed()
+        shown = self.run_fathom("compare", "a.json", "b.json").stdout
+        self.assertIn(": the same.", " ".join(shown.split()))
+        self.assertNotIn("0.00 %.", shown)
+
     def test_noise_decides(self):
         self.changed(1.08, noise=0.2)
         self.fails("slower=5%", code=0)

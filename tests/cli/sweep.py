@@ -229,7 +229,8 @@ class Sweep(CliTest):
         self.refuses(2, "KEY=VALUES", "sweep", "dense-60m", "--set", "width")
         self.refuses(2, "--sort", "sweep", "dense-60m", "--top", "3")
         self.refuses(2, "--save", "sweep", "dense-60m", "--resume")
-        self.refuses(3, "csv or jsonl", "sweep", "dense-60m", "-o", "md")
+        for words in (["md"], ["table"], ["table", "--save", "rows.csv"]):
+            self.refuses(3, "csv or jsonl", "sweep", "dense-60m", "-o", *words)
         self.refuses(3, "runs backwards", "sweep", "dense-60m", "--seq", "128:64")
         self.refuses(3, "varied twice", "sweep", "mod-60m", "--set", "capacity=1/8", "--set", "route.capacity=1/4")
 
@@ -403,6 +404,16 @@ class Sweep(CliTest):
         self.assertGreater(len(rows), 10)
         self.assertEqual([int(r["batch"]) for r in rows], [i % 100000 + 1 for i in range(len(rows))])
         self.assertIn(b"--resume", talk)
+
+    def test_an_interrupt_before_the_first_row_has_nothing_to_continue(self):
+        command = ["sweep", "mod-60m", "--do", "compare", "--backend", "reference", "--on", str(ARGUMENTS.source / "tests/golden/data/machine.ini"), "--time", "60", "--save", str(self.folder / "rows.csv")]
+        program = subprocess.Popen([ARGUMENTS.fathom, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        time.sleep(2)  # a pass of the reference kernels takes longer
+        program.send_signal(signal.SIGINT)
+        _, talk = program.communicate(timeout=120)
+        self.assertEqual(program.returncode, 130, talk)
+        self.assertIn(b"interrupted after 0 of 1", talk)
+        self.assertNotIn(b"--resume", talk)
 
     def test_half_a_measurement_is_no_row(self):
         file = self.folder / "rows.csv"

@@ -51,6 +51,12 @@ class Validate(CliTest):
         self.assertGreater(record["classes"][0]["graded"], 100)
         self.assertNotIn("ops", parse_json(self.validate("-o", "json", "-q").stdout)["tables"])
 
+    def test_the_result_is_one_sentence(self):
+        page = " ".join(self.validate("-o", "md").stdout.split())
+        self.assertRegex(page, r"Result: mean .{1,2}error.{1,2} of a step .*, over \d+ of \d+ configurations\.")
+        pairs = parse_json(self.validate("-o", "json", "-q").stdout)["tables"]["pairs"]
+        self.assertTrue(pairs and all(row["verdict"] == "graded" and row["ratio_noise"] == 0 for row in pairs))
+
     def test_the_page_stands_alone(self):
         page = self.validate("-o", "md").stdout
         for words in ("Asked: set ", "## Machine and run", "### Reproduce", "fathom validate --quick"):

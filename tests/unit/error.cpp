@@ -32,6 +32,9 @@ TEST_CASE("the nearest name is found within a third of the word's letters") {
   CHECK(nearest_name("matmul", {"params", "flops_matmul"}) == "flops_matmul");
   CHECK(nearest_name(std::string(81, 'x'), names).empty());
   CHECK(name_hint("widht", names) == "did you mean 'width'?");
+  CHECK(nearest_name("H200", {"b200", "h100", "h200"}) == "h200");  // one letter from b200 and h100, none but its case from h200
+  CHECK(nearest_name("GPT2-124M", {"gpt2-124m", "mod-tiny"}) == "gpt2-124m");
+  CHECK(nearest_name("MOD-T", {"gpt2-124m", "mod-tiny"}) == "mod-tiny");
   CHECK(name_hint("zzz", names) == "known: width, heads, capacity, layers");
   CHECK(name_hint("zzz", std::vector<std::string>(13, "abcdef")).ends_with(", ..."));
 }

@@ -1,8 +1,11 @@
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "models/machine_ini.hpp"
 #include "tests/unit/predict_sample.hpp"
+#include "tools/machines.hpp"
 
 using namespace fathom;
 using fathom::testing::figure;
@@ -151,8 +154,17 @@ TEST_CASE("a disturbed probe: the faster figures are kept, and falling rates are
   CHECK(falling_rates(first).empty());
   CHECK(first.levels[0].rate[0].at(2).value == 20e9);
   CHECK(first.levels[0].rate[0].at(2).source.find("1.5e+10") != std::string::npos);
+  // A file of such a machine says so wherever it is used.
+  CHECK(probe_doubts(first).find("1 of 2 rates are not its own, such as DRAM read at 2 threads (as at 1 thread") != std::string::npos);
   // What rises stays as it is.
   Machine rising = machine(20e9, 30e9, 5e-7);
   raise_falling_rates(rising);
   CHECK(rising == machine(20e9, 30e9, 5e-7));
+  CHECK(probe_doubts(rising).empty());
+  const auto spread = [&](double percent) {
+    rising.levels[0].rate[0][1].source = fmt::format("read of 196608 KiB per thread, 7 samples, spread {:.1f} %", percent);
+    return probe_doubts(rising);
+  };
+  CHECK(spread(99).empty());
+  CHECK(spread(8870).find("DRAM read at 1 thread (") != std::string::npos);
 }

@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <algorithm>
 #include <cmath>
 
 #include "lib/error.hpp"
@@ -107,6 +108,22 @@ TEST_CASE("a steady machine is measured exactly") {
   CHECK(alone.x.references == 4 * bracketed);
   // Every pass, raw or bracketed or warm-up, begins once and runs each of the three instances once.
   CHECK(alone.x.runs == 3 * alone.x.passes);
+}
+
+TEST_CASE("progress by rounds: where their number is given, the last round is not announced before it is run") {
+  Alone<ScriptedExecution> alone(product_workload(64, 64, 64, 3), 5e-4);
+  MeasureOptions options;
+  options.seconds = 0.01;  // long over while 40 rounds of both kinds run
+  options.min_rounds = options.max_rounds = 40;
+  std::vector<double> shares;
+  options.progress = [&](const MeasureProgress& p) { shares.push_back(p.share); };
+  CHECK(alone.measured(options).step.rounds == 40);
+  REQUIRE(shares.size() > 80);
+  CHECK(std::is_sorted(shares.begin(), shares.end()));
+  CHECK(shares.back() < 1);
+  CHECK(shares.back() > 0.9);
+  // An op-by-op pass is 3 ops of .5 ms and 4 references of .1 ms, 1.9 ms; one from end to end is 1.5 ms. At round 9 of 40 op by op: about (60 + 17) / (60 + 76) ms.
+  CHECK(shares[shares.size() - 31] == Approx(0.57).margin(0.1));
 }
 
 TEST_CASE("of an op that layers share, some uses are bracketed in a pass and stand for all") {

@@ -191,6 +191,27 @@ TEST_CASE("memory comes before time") {
   CHECK(concurrency(large, s, plan_memory(build(large, s)), h200()) == 0);
 }
 
+TEST_CASE("devices that are said to fit hold what predict_parallel plans for them") {
+  const Machine l40s = load_machine("l40s");
+  const Network n = builtin_network("llama-3-8b");
+  int told = 0;
+  for (const std::int64_t batch : {1, 16}) {
+    const Scenario s = train(batch, 2048);
+    const MemoryFit fit = memory_fit(n, s, plan_memory(build(n, s)), l40s);
+    REQUIRE_FALSE(fit.fits);  // 8e9 parameters, 28 B each
+    const size_t at = fit.change.find("--tp ");
+    if (at == std::string::npos) continue;
+    ++told;
+    ParallelPlan plan;
+    plan.tensor = std::stoll(fit.change.substr(at + 5));
+    Scenario same = s;
+    if (fit.change.find("--recompute full") != std::string::npos) same.recompute = Recompute::kFull;
+    CAPTURE(batch, fit.change);
+    CHECK(predict_parallel(n, same, l40s, plan, {}).memory_bytes <= fit.capacity);
+  }
+  CHECK(told > 0);
+}
+
 TEST_CASE("experts: divided by the tensor ranks, held by the expert ranks") {
   const Network mixtral = builtin_network("mixtral-8x7b");
   const Network rank = tensor_rank(mixtral, 2);

@@ -103,7 +103,9 @@ TEST_CASE("how much faster: a ratio of medians, relative errors in quadrature", 
   CHECK(median_uncertainty(record.results[0].totals) == Approx(0.0186));
   CHECK(faster_sentences(record) == Texts{"`fast` ran 1.60 ± 0.03 times faster than `slow`"});
   record.results[0].totals.set("spread", Cell::number(4.0));  // .744: 1.6 - 1.19 < 1
-  CHECK(faster_sentences(record) == Texts{"`fast` and `slow` ran equally fast, as far as the noise lets it be told: 1.6 ± 1.2 times"});
+  CHECK(faster_sentences(record) == Texts{"`fast` and `slow` cannot be told apart: 1.6 ± 1.2 times"});
+  record.results = {timed("slow", 1, 2.0, 0.03), timed("fast", 1, 1.25, 0.01)};  // above 2.5 % a step is not graded; 1.6 sqrt(.03^2 + .01^2) = .0506
+  CHECK(faster_sentences(record) == Texts{"noisy: `fast` ran 1.60 ± 0.05 times faster than `slow`"});
   record.results = {timed("slow", 1, 2.0), timed("fast", 1, 1.25)};  // the fake backend repeats a prediction
   CHECK(faster_sentences(record) == Texts{"`fast` ran 1.60 times faster than `slow`"});
   record.results.pop_back();

@@ -220,12 +220,15 @@ TEST_CASE("a realised fraction that is lost in noise is not put into words", "[r
   Figures& totals = record.results[0].totals;
   totals.set("flops_ratio", Cell::number(0.6));
   totals.set("measured_ratio", Cell::number(0.64));
+  totals.set("noise", Cell::number(0.015));
   totals.set("realised", Cell::number(0.9));  // (1 - .64) / (1 - .6)
   const auto says = [&](double noise, const char* words) {
     totals.set("ratio_noise", Cell::number(noise));
     return render_markdown(view_record(record, {})).find(words) != std::string::npos;
   };
   CHECK(says(0.025, "Of the FLOPs saved, 90.0 % (± 4.0 points) became time saved."));  // .64 x .025 / .4 = .04
+  CHECK(says(0.025, ". Of the FLOPs saved, 90.0 %"));         // the twin's noise: sqrt(.025^2 - .015^2) = .02, both below 2.5 %
+  CHECK(says(0.030, ". Noisy: of the FLOPs saved, 90.0 %"));  // sqrt(.030^2 - .015^2) = .026
   CHECK(says(0.4, "The noise of that ratio is too large to say how much"));            // .64 x .4 / .4 = .64
   CHECK_FALSE(says(0.4, "90.0 % (±"));
 }

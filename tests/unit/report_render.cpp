@@ -10,6 +10,7 @@
 #include "reports/html.hpp"
 #include "reports/markdown.hpp"
 #include "reports/svg.hpp"
+#include "reports/record_tables.hpp"
 #include "reports/text.hpp"
 #include "reports/utf8.hpp"
 #include "tests/unit/report_sample.hpp"
@@ -65,6 +66,28 @@ total          32.71 ms
 [1] no device was found here
 not shown at 48 columns: matmul FLOP
 )");
+}
+
+TEST_CASE("what names a row goes after the figures, and what is the same in every row before them", "[reports]") {
+  std::vector<Figures> rows(2);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].set("model", Cell::text("gpt2-124m"));
+    rows[i].set("part", Cell::text(i == 0 ? "projections" : "core"));
+    rows[i].set("predicted_s", Cell::number(0.001));
+    rows[i].set("measured_s", Cell::number(0.002));
+    rows[i].set("share", Cell::number(0.5));
+    rows[i].set("flops_matmul", Cell::count(1000000));
+  }
+  const ReportTable table = make_table("by-part", "", rows, {"model", "part"}, {"predicted_s", "measured_s", "share", "flops_matmul"});
+  // 9 + 11 + 9 + 8 + 7 + 12 columns and 5 gaps of 2: 66.
+  CHECK(render_text(table, {66, false, false}).find("gpt2-124m") != std::string::npos);
+  for (const int width : {48, 40, 30, 22}) {
+    const std::string text = render_text(table, {width, false, false});
+    CAPTURE(width, text);
+    CHECK(text.find("gpt2") == std::string::npos);
+    CHECK(text.find("core") != std::string::npos);
+    CHECK(text.find("1.000 ms") != std::string::npos);
+  }
 }
 
 TEST_CASE("no line is wider than the terminal, whatever the width", "[reports]") {
