@@ -25,7 +25,8 @@ struct F32Product {
   Isa level = isa();  // kAvx2 or more; decides the tiles, and with them the layout of packed weights
 };
 
-// Sizes of the blocks, and how threads share the work: a grid of row ranges by column ranges.
+// Sizes of the blocks, and how threads share the work: a grid of row ranges by column ranges. Blocks of rows of packed products without column
+// ranges are dealt out: who is done takes the last of another's.
 struct F32Blocks {
   std::int64_t k = 0, rows = 0, columns = 0;
   int row_parts = 1, column_parts = 1;
