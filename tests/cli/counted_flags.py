@@ -1,5 +1,8 @@
 """Flags of what is counted beyond the default: stored widths, expert loads, recomputation by name, fusions; and one convention per report."""
 
+import csv
+import io
+
 from _cli import ARGUMENTS, CliTest, main
 
 COHERE = '''{"model_type": "cohere", "hidden_size": 64, "vocab_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
@@ -123,7 +126,7 @@ class CountedFlags(CliTest):
         self.assertEqual(len(rows.splitlines()), 5)
         rows = self.run_fathom("sweep", "gpt2-124m", "--phase", "train", "--recompute", "none,full,mlp/act+mlp/up", "--seq", "16", "--columns", "flops_matmul").stdout
         self.assertIn("mlp/act+mlp/up", rows)
-        self.assertEqual(len(set(line.split(",")[-2] for line in rows.splitlines()[1:])), 3)
+        self.assertEqual(len({row["flops_matmul"] for row in csv.DictReader(io.StringIO(rows))}), 3)
 
     def test_stored_widths_are_counted_and_not_run(self):
         model = self.write("narrow.ini", "[network]\nwidth = 64\nvocab = 100\nlayers = 2\nheads = 4\nmlp = 256\nweight_dtype = f8\n")
