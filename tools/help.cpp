@@ -246,7 +246,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppF
     return out;
   }
   return out + command_list(*app, width_) + wrapped_lines(app->get_footer(), width_) + wrapped_lines(exit_code_line(), width_) +
-         wrapped_lines("fathom COMMAND --help explains it (--help-all: all of it), fathom explain defaults what every run takes", width_);
+         wrapped_lines("More: fathom COMMAND --help (--help-all: every option); fathom explain defaults (kept options)", width_);
 }
 
 namespace {
