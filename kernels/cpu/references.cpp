@@ -21,9 +21,9 @@ References::References(int threads, bool bf16_products) : threads_(threads), cei
   options.dtype = bf16_products ? DType::kBF16 : DType::kF32;
   options.threads = threads;
   options.packed = true;
-  gemm_.emplace(GemmShape{kGemmRows * threads, kGemmWidth, kGemmWidth}, options);
+  gemm_.emplace(GemmShape{kGemmRows * threads, width_, width_}, options);
   const std::int64_t rows = gemm_->padded_rows();
-  memory_ = Buffer(kGemmWidth * kGemmWidth * 4 + gemm_->packed_bytes() + rows * kGemmWidth * 8 + gemm_->scratch_bytes() + 3 * floats_ * threads * 4 +
+  memory_ = Buffer(width_ * width_ * 4 + gemm_->packed_bytes() + rows * width_ * 8 + gemm_->scratch_bytes() + 3 * floats_ * threads * 4 +
                        topk_workspace_bytes(kTopK, threads) + kTopK * 8 + 4096,
                    threads);
   std::int64_t at = 0;
@@ -32,10 +32,10 @@ References::References(int threads, bool bf16_products) : threads_(threads), cei
     at += (bytes + 63) / 64 * 64;
     return here;
   };
-  const std::int64_t plain = take(kGemmWidth * kGemmWidth * 4);
+  const std::int64_t plain = take(width_ * width_ * 4);
   packed_ = take(gemm_->packed_bytes());
-  x_ = take(rows * kGemmWidth * 4);
-  y_ = take(rows * kGemmWidth * 4);
+  x_ = take(rows * width_ * 4);
+  y_ = take(rows * width_ * 4);
   gemm_scratch_ = take(gemm_->scratch_bytes());
   stream_ = take(3 * floats_ * threads * 4);
   topk_ = take(topk_workspace_bytes(kTopK, threads));
@@ -49,15 +49,16 @@ References::References(int threads, bool bf16_products) : threads_(threads), cei
     else
       std::copy_n(floats, std::min(count, 3 * floats_ * threads_), memory_.as<float>(offset));
   };
-  seed(plain, kGemmWidth * kGemmWidth);
-  seed(x_, rows * kGemmWidth);
+  seed(plain, width_ * width_);
+  seed(x_, rows * width_);
   gemm_->pack(memory_.as<std::byte>(plain), memory_.as<std::byte>(packed_));
 }
 
 void References::run(ReferenceClass which) {
   switch (which) {
     case ReferenceClass::kProduct:
-      gemm_->run(memory_.as<std::byte>(x_), memory_.as<std::byte>(packed_), memory_.as<std::byte>(y_), memory_.as<std::byte>(gemm_scratch_));
+      for (std::int64_t done = 0; done < kGemmWidth * kGemmWidth; done += width_ * width_)
+        gemm_->run(memory_.as<std::byte>(x_), memory_.as<std::byte>(packed_), memory_.as<std::byte>(y_), memory_.as<std::byte>(gemm_scratch_));
       break;
     case ReferenceClass::kExp: {
       const std::int64_t stride = floats_ / 64;
@@ -89,6 +90,12 @@ std::int64_t References::stream_floats() {
   std::int64_t floats = kStreamFloats;  // halved until it fits, so that whole calls make up the same work
   while (floats * 4 > l2 / 4 && floats > kTopK) floats /= 2;
   return floats;
+}
+
+std::int64_t References::gemm_width() {
+  std::int64_t width = kGemmWidth;
+  while (cpu_info().l2_bytes > 0 && width * width * 4 > cpu_info().l2_bytes && width > 64) width /= 2;
+  return width;
 }
 
 // The next visit of a piece must find it gone, also from a cache that keeps more than what was used last, and where every core has one of its own.

@@ -31,7 +31,7 @@ class References {
 
  private:
   static constexpr std::int64_t kGemmRows = 64;        // per thread
-  static constexpr std::int64_t kGemmWidth = 512;
+  static constexpr std::int64_t kGemmWidth = 512;      // or as many calls of a narrower one as compute the same
   static constexpr std::int64_t kStreamFloats = 1 << 17;  // per thread and call, of each array: as often over a shorter one as makes this many
   static constexpr std::int64_t kTopK = 4096;
   static constexpr std::int64_t kWeightsDepth = 1024;     // elements of the row
@@ -40,6 +40,9 @@ class References {
   static_assert(2 * kKeysHeads * kKeysDepth * kKeysCount == kWeightsDepth * kWeightsOutputs);
   // Floats of an array: three of them fill three quarters of a core's L2.
   static std::int64_t stream_floats();
+  // Whose weights a core's L2 holds: from a last cache, a product of two cores that have one each took 1.2 times as long beside cores that share one, the ops it
+  // stands for 1.05 times (2-core EPYC, family 25, 512 KiB of L2).
+  static std::int64_t gemm_width();
   static std::int64_t piece_bytes(int threads) { return kWeightsOutputs * threads * kWeightsDepth * 4; }
   static std::int64_t piece_count(int threads);
   std::byte* next_piece();  // of weights_
@@ -52,7 +55,7 @@ class References {
   Buffer memory_;
   Buffer weights_;          // of the weights and keys classes, made when first asked for: several times the last cache
   Buffer keys_scratch_;
-  const std::int64_t floats_ = stream_floats();
+  const std::int64_t floats_ = stream_floats(), width_ = gemm_width();
   std::int64_t pieces_ = 0, piece_ = 0;
   std::int64_t packed_ = 0, x_ = 0, y_ = 0, gemm_scratch_ = 0, stream_ = 0, topk_ = 0, topk_out_ = 0;
 };

@@ -276,16 +276,19 @@ void fit_products(Machine& machine, std::span<const CalibrationPoint> points, in
     curve.threads = threads;
     curve.n = std::get<2>(key);
     curve.k = std::get<3>(key);
-    // Where enough row counts were measured as they are asked for, those that were not only disturb.
+    // Row counts that lie between some that were measured as they are asked for, and were not themselves, only disturb; beyond the ends even a vague point says more
+    // than none.
     const auto best_weight = [](const std::vector<Sample>& samples) {
       double best = 0;
       for (const Sample& s : samples) best = std::max(best, s.weight);
       return best;
     };
-    const auto good = std::count_if(times.begin(), times.end(), [&](const auto& at) { return best_weight(at.second) > 0.5; });
+    const auto good = [&](const auto& at) { return best_weight(at.second) > 0.5; };
+    const auto first_good = std::find_if(times.begin(), times.end(), good);
+    const auto last_good = std::find_if(times.rbegin(), times.rend(), good);
     for (auto& [rows, samples] : times) {
       double best = 0;
-      if (good >= 3 && best_weight(samples) < 0.25) continue;
+      if (best_weight(samples) < 0.25 && first_good != times.end() && rows > first_good->first && rows < last_good->first) continue;
       for (const Sample& s : samples) best = std::max(best, s.weight);
       std::vector<double> seconds;  // of those about as certain as the best
       for (const Sample& s : samples)

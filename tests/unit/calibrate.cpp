@@ -111,6 +111,21 @@ TEST_CASE("a known machine is recovered from its own times") {
   CHECK(n.seconds == predict_roofline(c, work_of(norm, declared(norm)), cold).seconds);
 }
 
+TEST_CASE("a vague point is left out between certain ones, and kept beyond them") {
+  // 80 GFLOP/s; the noisy points say a third of that. Between 24 and 384 rows others know better, at 3 and at 1536 nobody does.
+  const auto time = [](double rows, double rate) { return 2.0 * rows * 512 * 512 / rate; };
+  std::vector<CalibrationPoint> points;
+  for (const double rows : {24.0, 96.0, 384.0}) points.push_back(product_point(rows, 512, 512, time(rows, 80e9)));
+  for (const double rows : {3.0, 48.0, 1536.0}) {
+    points.push_back(product_point(rows, 512, 512, time(rows, 27e9)));
+    points.back().noise = 0.2;
+  }
+  Machine m = toy_machine();
+  fit_points(m, points, 1);
+  REQUIRE(m.gemm_curves.size() == 1);
+  CHECK(m.gemm_curves[0].rows == std::vector<std::int64_t>{3, 24, 96, 384, 1536});
+}
+
 TEST_CASE("products of a training step have curves of their own, since their weights are not laid out") {
   // At 80 GFLOP/s where they are, at 40 where they are not; up to 8 rows by another path, which training has not.
   const auto time = [](double rows, double rate) { return 2.0 * rows * 512 * 512 / rate; };
