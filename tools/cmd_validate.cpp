@@ -197,7 +197,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ValidateArgs>();
   CLI::App* command = app.add_subcommand("validate", "how good this machine's predictions are, on a fixed set the calibration has not seen");
   command->add_flag("--quick", flags->quick, "a part of the set, in a little over a minute")->group("Validation");
-  command->add_option("--set", flags->set, fmt::format("1, 2: the sets on which the models were made, 3: one that was not looked at [{}]", kValidationSets))->type_name("N")->check(CLI::Range(1, kValidationSets))->group("Validation");
+  command->add_option("--set", flags->set, fmt::format("1, 2: the sets on which the models were made, 3: one that they had not seen [{}]", kValidationSets))->type_name("N")->check(CLI::Range(1, kValidationSets))->group("Validation");
   command->add_option("--dtype", flags->dtype, "f32 or bf16 [f32]; calibrate that type first")->type_name("T")->check(CLI::IsMember({"f32", "bf16"}))->group("Validation");
   add_predict_flags(*command, flags->timed);
   add_measure_flags(*command, flags->timed);
