@@ -62,7 +62,7 @@ def validation():
     out = []
     for path in sorted((ARGUMENTS.source / "reports/samples").glob("validation*.md")):
         text = path.read_text()
-        facts = dict(re.findall(r"(?m)^\| ([\w ]+) \| (.+) \|$", text.split("\n## ")[0].split("> [!")[0]))
+        facts = dict(re.findall(r"(?m)^\| ([\w ]+) \| (.+?) \|(?: .*\|)?$", text.split("\n## ")[0].split("> [!")[0]))
         tables = named_tables(text)
         lines = [f"{facts['machine']}, {facts['threads']} threads, predictor {facts['predictor']}, {facts.get('dtype', 'f32')}, measured {facts['measured at'][:10]}; everything is in [samples/{path.name}](samples/{path.name}).", "",
                  "| of | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
